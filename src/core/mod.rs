@@ -1,0 +1,26 @@
+//! The pure centre: what an event is, what its key is, whether its geometry can ever be delivered, and every decision
+//! about attempts.
+//!
+//! **Purity rule.** Nothing here names tokio, sled, reqwest, axum, files, sockets or a clock. Functions take
+//! `(state, now, rng, input)` and return decisions; only parsing bytes from outside can fail. So every rule is a
+//! table in a unit test, and the simulated world runs the same code as the appliance.
+//!
+//! Reading order: [`ids`] and [`time`] are the vocabulary; [`event`], [`geometry`], [`key`] and [`route`] make an
+//! event of bytes; [`classify`], [`backoff`], [`budget`], [`hold`] are the leaves that [`decide`] puts together;
+//! [`wheel`] and [`delivery`] carry the [`dispatcher`].
+
+pub mod backoff;
+pub mod budget;
+pub mod classify;
+pub mod decide;
+pub mod delivery;
+pub mod dispatcher;
+pub mod event;
+pub mod geometry;
+pub mod hold;
+pub mod ids;
+pub mod key;
+pub mod policy;
+pub mod route;
+pub mod time;
+pub mod wheel;

@@ -1,0 +1,6 @@
+//! All integration tests, in the order of the purity ladder: pure tables, simulated world, loopback, real process.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![allow(missing_docs)]
+
+mod support;
+mod tidy;

@@ -1,0 +1,13 @@
+//! Helpers shared by the tests.
+
+use std::path::PathBuf;
+
+/// The shared reference data beside the checkout, if this machine has it; prints a word and gives `None` if not.
+pub fn shared(path: &str) -> Option<PathBuf> {
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared").join(path);
+    if file.exists() {
+        return Some(file);
+    }
+    println!("skipped: reference data ../shared/{path} is not on this machine");
+    None
+}
