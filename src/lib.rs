@@ -8,20 +8,20 @@
 //! there are no cycles and this list reads from the outside in; `tests/it/tidy.rs` enforces it. `core` is pure:
 //! state, time and randomness come in, decisions go out.
 
-pub mod app; // composition root: config in, running appliance out
 pub mod cli; // clap types, one file per command; a client of the admin API
-pub mod client; // typed client of the admin API, over the Unix socket or a URL
-pub mod clock; // the only reader of time
-pub mod config; // TOML to checked settings
-pub mod core;
 pub mod dashboard; // the terminal screen; a client too, so it can never hurt the appliance
-pub mod driver; // the loop: feed the core what happened, carry out what it asks for
-pub mod metrics; // the registry behind /metrics
-pub mod receiver; // the scripted receiver of `waypost receive`, `demo` and the tests
-pub mod sender; // one attempt over HTTP: request headers, signature, outcome
+pub mod app; // composition root: config in, running appliance out
 pub mod server; // HTTP intake and admin API, problem+json
-pub mod shutdown; // signals, and the deadline of a clean stop
+pub mod client; // typed client of the admin API, over the Unix socket or a URL
+pub mod receiver; // the scripted receiver of `waypost receive`, `demo` and the tests
 pub mod sim; // a simulated world around the core: fleets, outages, plans
+pub mod driver; // the loop: feed the core what happened, carry out what it asks for
+pub mod sender; // one attempt over HTTP: request headers, signature, outcome
 pub mod store; // segment log and sled trees: commit, settle, page, recover
+pub mod wire; // JSON types that server and client share
+pub mod metrics; // the registry behind /metrics
 pub mod telemetry; // tracing set-up
-pub mod wire; // JSON types that server and client share // pure: events, keys, geometry, policy, dispatcher
+pub mod shutdown; // signals, and the deadline of a clean stop
+pub mod config; // TOML to checked settings
+pub mod clock; // the only reader of time
+pub mod core; // pure: events, keys, geometry, policy, dispatcher

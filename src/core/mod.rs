@@ -22,5 +22,6 @@ pub mod ids;
 pub mod key;
 pub mod policy;
 pub mod route;
+pub mod text;
 pub mod time;
 pub mod wheel;
