@@ -1,0 +1,95 @@
+//! What the rest of the program may ask the driver, from any task.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::core::ids::{EndpointId, Seq};
+use crate::wire::{AttemptsView, EndpointState, StatusView};
+
+/// Commands that may wait for the driver; it takes them every turn, so a few are plenty.
+pub const COMMANDS_MAX: usize = 64;
+
+/// There is no endpoint of that name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no endpoint \"{name}\"; there is {known}")]
+pub struct UnknownEndpoint {
+    /// What was asked for.
+    pub name: String,
+    /// What there is.
+    pub known: String,
+}
+
+/// What a person may do to an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndpointAction {
+    /// Stop attempts, keep the data.
+    Pause,
+    /// Start again, also after a hold or a 410.
+    Resume,
+    /// Probe a held endpoint now.
+    Probe,
+}
+
+/// A command on its way to the driver.
+#[derive(Debug)]
+pub enum Command {
+    /// Do something to an endpoint.
+    Endpoint {
+        /// Its name.
+        name: String,
+        /// What.
+        action: EndpointAction,
+        /// Its state afterwards.
+        answer: oneshot::Sender<Result<EndpointState, UnknownEndpoint>>,
+    },
+    /// These dead letters are pending again.
+    Redriven(Vec<(Seq, EndpointId)>),
+}
+
+/// A cheap handle to the driver.
+#[derive(Clone)]
+pub struct Handle {
+    pub(super) commands: mpsc::Sender<Command>,
+    pub(super) status: watch::Receiver<Arc<StatusView>>,
+    pub(super) attempts: watch::Receiver<Arc<AttemptsView>>,
+}
+
+impl Handle {
+    /// Pauses, resumes or probes an endpoint. `Err` also when the appliance is stopping: then nothing is known.
+    pub async fn endpoint(
+        &self,
+        name: &str,
+        action: EndpointAction,
+    ) -> Result<EndpointState, UnknownEndpoint> {
+        let unknown = || UnknownEndpoint {
+            name: name.to_owned(),
+            known: "nothing: the appliance is stopping".to_owned(),
+        };
+        let (answer, reply) = oneshot::channel();
+        let command = Command::Endpoint { name: name.to_owned(), action, answer };
+        self.commands.send(command).await.map_err(|_| unknown())?;
+        reply.await.map_err(|_| unknown())?
+    }
+
+    /// Tells the driver that dead letters are pending again.
+    pub async fn redriven(&self, items: Vec<(Seq, EndpointId)>) {
+        // If the driver has stopped, the next start finds them in the store.
+        let _ = self.commands.send(Command::Redriven(items)).await;
+    }
+
+    /// The latest status, at most a quarter of a second old.
+    pub fn status(&self) -> Arc<StatusView> {
+        Arc::clone(&self.status.borrow())
+    }
+
+    /// Changes whenever there is a new status.
+    pub fn status_changes(&self) -> watch::Receiver<Arc<StatusView>> {
+        self.status.clone()
+    }
+
+    /// Recent attempts for the dashboard.
+    pub fn attempts(&self) -> Arc<AttemptsView> {
+        Arc::clone(&self.attempts.borrow())
+    }
+}
