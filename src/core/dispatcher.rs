@@ -1,1 +1,289 @@
-//! To be written.
+//! The dispatcher: a state machine that says which attempt to make next, and never makes one itself.
+//!
+//! In the style of quinn-proto: `handle_*` tells it what happened, [`Dispatcher::poll`] is called until it gives
+//! `None` and each [`Action`] is carried out by the driver (or by the simulated world), [`Dispatcher::next_wake`] says when
+//! to poll again though nothing happened. Time and randomness come in as arguments.
+//!
+//! **The caller's duty.** After any `handle_*` and at `next_wake`, poll until `None`. Every action has exactly one
+//! answer: `Attempt` → [`Dispatcher::handle_outcome`] (or [`Dispatcher::handle_lost`]), then write the settlement it
+//! returns and call [`Dispatcher::handle_settled`]; `Settle` → write it, then `handle_settled`; `LoadPage` →
+//! [`Dispatcher::handle_page`] (or [`Dispatcher::handle_page_failed`]); `LoadScheduled` →
+//! [`Dispatcher::handle_scheduled`] (or `handle_scheduled_failed`). `Persist` has none.
+//!
+//! Invariants: a delivery has at most one attempt running and is never offered again before its settlement is
+//! written; at most [`READY_MAX`] first attempts and [`WAITING_MAX`] waits are in memory per endpoint; endpoints
+//! share nothing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rand::Rng;
+
+use super::classify::{Outcome, VerdictKind};
+use super::delivery::{Progress, Settlement};
+use super::hold::HoldReason;
+use super::ids::{EndpointId, Seq};
+use super::policy::EndpointPolicy;
+use super::time::{Now, StoreTime};
+
+/// Ready deliveries of an endpoint in memory: some seconds of work at full speed, about 0.5 MiB.
+pub const READY_MAX: usize = 1024;
+/// Waiting deliveries of an endpoint in memory; the rest stays in the persisted schedule.
+pub const WAITING_MAX: usize = 2048;
+/// Buckets of attempts by number: 1 to 7, and "8 and more".
+pub const ATTEMPT_BUCKETS: usize = 8;
+
+/// A pending delivery from a page of the backlog.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// Which event.
+    pub seq: Seq,
+    /// When it was accepted: the retry window counts from there.
+    pub accepted: StoreTime,
+    /// Attempts so far.
+    pub progress: Progress,
+}
+
+/// A delivery between attempts from the persisted schedule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoadedWaiting {
+    /// Which event.
+    pub seq: Seq,
+    /// When its next attempt may start.
+    pub due: StoreTime,
+    /// When it was accepted.
+    pub accepted: StoreTime,
+    /// Attempts so far.
+    pub progress: Progress,
+}
+
+/// What survives a restart of an endpoint, and what [`Action::Persist`] writes.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct EndpointMemory {
+    /// Level of the retry budget; `None` for an endpoint that is new.
+    pub budget_tokens: Option<f64>,
+    /// An operator stopped it.
+    pub paused: bool,
+    /// It answered 410.
+    pub disabled: bool,
+}
+
+/// What the driver must do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Send this delivery now.
+    Attempt {
+        /// To which endpoint.
+        endpoint: EndpointId,
+        /// Which event.
+        seq: Seq,
+        /// Number for `Waypost-Attempt`, from 1.
+        number: u32,
+        /// The endpoint is held and this attempt finds out whether it still must be.
+        probe: bool,
+    },
+    /// Read pending deliveries after `after`.
+    LoadPage {
+        /// Of which endpoint.
+        endpoint: EndpointId,
+        /// Exclusive.
+        after: Seq,
+        /// At most so many.
+        limit: usize,
+    },
+    /// Read the schedule in due order up to `until`.
+    LoadScheduled {
+        /// Of which endpoint.
+        endpoint: EndpointId,
+        /// Inclusive.
+        until: StoreTime,
+        /// At most so many.
+        limit: usize,
+    },
+    /// Write a settlement that no running attempt asked for: the retry window is over, or a trip gives attempts back.
+    Settle {
+        /// Of which endpoint.
+        endpoint: EndpointId,
+        /// Which event.
+        seq: Seq,
+        /// What to write.
+        settlement: Settlement,
+    },
+    /// Remember this across restarts.
+    Persist {
+        /// Which endpoint.
+        endpoint: EndpointId,
+        /// What.
+        memory: EndpointMemory,
+    },
+}
+
+/// State of an endpoint, as the core sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndpointStatus {
+    /// Attempts are made.
+    Up,
+    /// Only probes.
+    Held,
+    /// An operator stopped it.
+    Paused,
+    /// It answered 410; an operator's resume starts it again.
+    Disabled,
+}
+
+/// What a status page needs to know of an endpoint; cheap to take.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndpointSnapshot {
+    /// State.
+    pub status: EndpointStatus,
+    /// Why held or paused.
+    pub hold_reason: Option<HoldReason>,
+    /// The same in a sentence, with the last cause.
+    pub hold_detail: Option<String>,
+    /// Since when.
+    pub held_since: Option<StoreTime>,
+    /// When the next probe may start.
+    pub next_probe: Option<StoreTime>,
+    /// Attempts running.
+    pub in_flight: u32,
+    /// Attempts allowed at once now.
+    pub window: u32,
+    /// Level of the retry budget now.
+    pub budget_tokens: f64,
+    /// Its largest level.
+    pub budget_ceiling: f64,
+    /// Deliveries between attempts that are known.
+    pub retrying: u64,
+    /// Ready deliveries in memory.
+    pub ready: u64,
+    /// Attempts since start.
+    pub attempts: u64,
+    /// Attempts since start by verdict.
+    pub verdicts: BTreeMap<VerdictKind, u64>,
+    /// Attempts since start by attempt number; the last bucket is "and more".
+    pub attempts_by_number: [u64; ATTEMPT_BUCKETS],
+    /// Last outcome in words.
+    pub last_outcome: Option<String>,
+}
+
+/// The machine. See the module's documentation.
+#[derive(Debug, Default)]
+pub struct Dispatcher {
+    endpoints: BTreeMap<EndpointId, EndpointPolicy>,
+}
+
+impl Dispatcher {
+    /// A dispatcher without endpoints.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Take an endpoint on. Its backlog and schedule are asked for on the next poll.
+    pub fn add_endpoint(
+        &mut self,
+        id: EndpointId,
+        policy: EndpointPolicy,
+        _restored: EndpointMemory,
+        _now: StoreTime,
+    ) {
+        self.endpoints.insert(id, policy);
+    }
+
+    /// Events up to `newest` are durable; any endpoint may have new deliveries.
+    pub fn handle_appended(&mut self, _newest: Seq, _now: StoreTime) {}
+
+    /// This endpoint may have pending deliveries that the last page did not show.
+    pub fn handle_backlog(&mut self, _endpoint: EndpointId) {}
+
+    /// Answer to [`Action::LoadPage`].
+    pub fn handle_page(
+        &mut self,
+        _endpoint: EndpointId,
+        _page: Vec<Loaded>,
+        _scanned_to: Seq,
+        _end: bool,
+        _now: StoreTime,
+    ) {
+    }
+
+    /// The page could not be read; it is asked for again after a second.
+    pub fn handle_page_failed(&mut self, _endpoint: EndpointId, _now: StoreTime) {}
+
+    /// Answer to [`Action::LoadScheduled`]: every wait due up to `complete_until` is in `waits` (so it is `until`, or
+    /// the last due time in `waits` if the limit cut it short).
+    pub fn handle_scheduled(
+        &mut self,
+        _endpoint: EndpointId,
+        _waits: Vec<LoadedWaiting>,
+        _complete_until: StoreTime,
+        _now: StoreTime,
+    ) {
+    }
+
+    /// The schedule could not be read; it is asked for again after a second.
+    pub fn handle_scheduled_failed(&mut self, _endpoint: EndpointId, _now: StoreTime) {}
+
+    /// An attempt has ended. Returns what to write; its last history entry is this attempt. `None` for an attempt that
+    /// was not asked for.
+    pub fn handle_outcome(
+        &mut self,
+        _endpoint: EndpointId,
+        _seq: Seq,
+        _outcome: &Outcome,
+        _latency: Duration,
+        _now: Now,
+        _rng: &mut impl Rng,
+    ) -> Option<Settlement> {
+        None
+    }
+
+    /// The settlement of this delivery is written.
+    pub fn handle_settled(&mut self, _endpoint: EndpointId, _seq: Seq, _now: StoreTime) {}
+
+    /// The event's bytes could not be read; the store counts it as lost. The attempt that asked for it never ran.
+    pub fn handle_lost(&mut self, _endpoint: EndpointId, _seq: Seq, _now: StoreTime) {}
+
+    /// The delivery ended by other means: a person discarded it, a policy dropped it.
+    pub fn handle_ended(&mut self, _endpoint: EndpointId, _seq: Seq) {}
+
+    /// An operator stops the endpoint; running attempts finish, data is kept.
+    pub fn handle_pause(&mut self, _endpoint: EndpointId, _now: StoreTime) -> Option<EndpointStatus> {
+        None
+    }
+
+    /// An operator lifts pause, disablement and hold; attempts start again with a window of one.
+    pub fn handle_resume(&mut self, _endpoint: EndpointId, _now: StoreTime) -> Option<EndpointStatus> {
+        None
+    }
+
+    /// An operator wants the held endpoint probed now.
+    pub fn handle_probe(&mut self, _endpoint: EndpointId, _now: StoreTime) -> Option<EndpointStatus> {
+        None
+    }
+
+    /// Dead letters from `lowest` on are pending again.
+    pub fn handle_redriven(&mut self, _endpoint: EndpointId, _lowest: Seq, _now: StoreTime) {}
+
+    /// The box's network changed: held endpoints probe soon.
+    pub fn handle_link_change(&mut self, _now: StoreTime, _rng: &mut impl Rng) {}
+
+    /// What to do next; call until `None`.
+    pub fn poll(&mut self, _now: StoreTime, _rng: &mut impl Rng) -> Option<Action> {
+        None
+    }
+
+    /// When to poll again if nothing happens before.
+    pub fn next_wake(&self) -> Option<StoreTime> {
+        None
+    }
+
+    /// Attempts running at all endpoints.
+    pub fn in_flight(&self) -> usize {
+        0
+    }
+
+    /// What a status page needs to know.
+    pub fn snapshot(&self, _endpoint: EndpointId, _now: StoreTime) -> Option<EndpointSnapshot> {
+        None
+    }
+}

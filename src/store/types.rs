@@ -174,6 +174,8 @@ pub struct Scheduled {
     pub seq: Seq,
     /// When its next attempt may start.
     pub due: StoreTime,
+    /// When its event was accepted: the retry window counts from there.
+    pub accepted: StoreTime,
     /// Attempts so far.
     pub progress: Progress,
 }
