@@ -149,19 +149,16 @@ fn host_name() -> String {
 
 fn ingest(c: &mut Checker<'_>, raw: &Raw) -> Option<Ingest> {
     let settings = &raw.ingest;
-    let listen: Option<SocketAddr> = match settings.listen.parse() {
-        Ok(listen) => Some(listen),
-        Err(_) => {
-            c.fault(
-                "ingest.listen",
-                format!(
-                    "\"{}\" is not an address and port; write for example \"127.0.0.1:8070\"",
-                    settings.listen
-                ),
-            );
-            None
-        }
-    };
+    let listen: Option<SocketAddr> = settings.listen.parse().ok();
+    if listen.is_none() {
+        c.fault(
+            "ingest.listen",
+            format!(
+                "\"{}\" is not an address and port; write for example \"127.0.0.1:8070\"",
+                settings.listen
+            ),
+        );
+    }
     let token = c.token("ingest.token_file", &settings.token_file);
     let admin_token = c.token("ingest.admin_token_file", &settings.admin_token_file);
     if let Some(listen) = listen

@@ -115,8 +115,7 @@ fn the_example_file_says_the_defaults() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/waypost.toml");
     let text = std::fs::read_to_string(&path).unwrap();
     let raw = read(&text, "examples/waypost.toml").unwrap();
-    let mut defaults = Raw::default();
-    defaults.node = "gw-017".to_owned();
+    let mut defaults = Raw { node: "gw-017".to_owned(), ..Default::default() };
     defaults.endpoint.push(raw::RawEndpoint::default());
     defaults.endpoint[0].budget.when_empty = Some(crate::core::policy::WhenEmpty::Defer);
     defaults.route.push(RawRoute { endpoint: "default".to_owned(), ..Default::default() });

@@ -51,7 +51,7 @@ impl EventId {
     pub fn seq(self, salt: StoreSalt) -> Option<Seq> {
         let (high, low) = self.0.as_u64_pair();
         let seq = Seq(low & ((1 << SEQ_BITS) - 1));
-        let stamp = (high >> 16) as i64;
+        let stamp = (high >> 16).cast_signed();
         (Self::new(stamp, seq, salt) == self).then_some(seq)
     }
 }
