@@ -19,6 +19,7 @@ pub mod event;
 pub mod geometry;
 pub mod hold;
 pub mod ids;
+pub mod json;
 pub mod key;
 pub mod policy;
 pub mod route;

@@ -1,10 +1,47 @@
 //! GeoJSON bytes to events: what a request body holds, feature by feature, with each feature's exact bytes.
+//!
+//! The way of a body: a sequence goes through [`SequenceSplitter`], which cuts it into texts; each text (or a whole
+//! body that is no sequence) through [`document`], which checks it to be JSON and gives its features; each feature
+//! through [`prepare`], which labels, judges, routes and keys it. What fails on the way is a [`Rejection`] of that
+//! feature, line or text alone.
+//!
+//! ```text
+//! for feature in document(text)? {
+//!     match feature.and_then(|feature| prepare(&settings, &feature, &meta)) { … }
+//! }
+//! ```
+//!
+//! **Invariants.** The bytes of an event are bytes of the request: a Feature as it stood there (a whole body with the
+//! white space round it; a line or element without its delimiters; a collection's member from `{` to `}`), a bare
+//! geometry inside a fixed frame. No text, however nested, long or malformed, panics or recurses beyond
+//! [`crate::core::json::DEPTH_MAX`].
+
+mod crs;
+mod document;
+mod observed;
+mod pointer;
+mod prepare;
+mod reject;
+#[allow(missing_docs)]
+mod seam;
+mod settings;
+mod split;
 
 use bytes::Bytes;
 
 use super::delivery::DeadReason;
 use super::ids::{BodyDigest, Device, EndpointId, EventType, IdempotencyKey, Identity};
 use super::time::UnixMillis;
+
+pub use document::{Document, Feature, Features, Members, document};
+pub use pointer::{Pointer, PointerError};
+pub use prepare::{identity_text, labels, prepare};
+pub use reject::{NotGeoJson, Place, Rejection};
+pub use settings::{
+    DEVICE_POINTERS, EventMeta, GeometryGate, IntakeSettings, InvalidGeometry, LABEL_BYTES_MAX, Pointers,
+    SEQUENCE_POINTERS, TIME_POINTERS, TYPE_POINTERS,
+};
+pub use split::{Element, Framing, SequenceSplitter, SplitError};
 
 /// How the wire key comes about.
 #[derive(Clone, Debug, PartialEq)]
