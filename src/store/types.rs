@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::core::delivery::{DeadReason, End, Progress};
+use crate::core::delivery::{DeadReason, End, Progress, State};
 use crate::core::ids::{
     BodyDigest, Device, EndpointId, EndpointName, EventId, EventType, IdempotencyKey, Identity, Seq,
 };
@@ -292,4 +292,58 @@ pub struct EndRequest {
     pub endpoint: EndpointId,
     /// Which end.
     pub end: End,
+}
+
+/// One endpoint's delivery of an event, as the store knows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeliveryState {
+    /// Which endpoint.
+    pub endpoint: EndpointId,
+    /// Its state. Details of ended deliveries are kept for the most recent ones only; older ones are left out.
+    pub state: State,
+    /// Attempts so far.
+    pub progress: Progress,
+    /// Why it is dead.
+    pub reason: Option<DeadReason>,
+}
+
+/// A page of the dead-letter queue in the order of (sequence, endpoint).
+#[derive(Clone, Debug, Default)]
+pub struct DeadPage {
+    /// The entries.
+    pub letters: Vec<DeadLetter>,
+    /// Ask again after this; `None` at the end.
+    pub next: Option<(Seq, EndpointId)>,
+    /// Dead letters in all, unfiltered.
+    pub total: u64,
+}
+
+/// What survives a restart of an endpoint besides its deliveries.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct EndpointRecord {
+    /// An operator stopped it.
+    pub paused: bool,
+    /// It answered 410.
+    pub disabled: bool,
+    /// Level of its retry budget.
+    pub budget_tokens: f64,
+}
+
+/// What opening the store came to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Recovery {
+    /// Whether this is a new store.
+    pub created: bool,
+    /// Whether the last stop was clean: nothing had to be replayed.
+    pub clean: bool,
+    /// Log records replayed.
+    pub replayed: u64,
+    /// Whether the index had to be rebuilt from the log.
+    pub rebuilt: bool,
+    /// Deliveries counted as lost at this start.
+    pub lost: u64,
+    /// Bytes set aside at this start.
+    pub quarantined_bytes: u64,
+    /// The same in words, for the log and for `warnings`.
+    pub warnings: Vec<String>,
 }
