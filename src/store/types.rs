@@ -156,7 +156,8 @@ pub struct PendingDelivery {
     pub progress: Progress,
 }
 
-/// A page of pending deliveries that are not between attempts, in sequence order.
+/// A page of pending deliveries that are not between attempts, in sequence order. A page also ends at about 4 MiB of
+/// bodies, whatever its limit in events.
 #[derive(Clone, Debug)]
 pub struct PendingPage {
     /// The deliveries.

@@ -1,0 +1,285 @@
+//! The status snapshot: store counters, dispatcher state, rates and forecasts put together four times a second.
+//!
+//! Everything on a screen comes from here, so that no two surfaces can disagree.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::core::dispatcher::{EndpointSnapshot, EndpointStatus};
+use crate::core::ids::{EndpointId, Seq};
+use crate::core::time::{Now, StoreTime};
+use crate::driver::Target;
+use crate::store::{Ledger, StoreStats};
+use crate::wire::{
+    BackoffView, BudgetView, ClockView, EndpointState, EndpointView, LatencyView, LedgerView, RatesView,
+    StatusView, StoreView,
+};
+
+/// Span over which rates are taken.
+const RATE_SPAN: Duration = Duration::from_secs(10);
+/// Due work of an endpoint that is up and does not move for so long makes the box not ready (field fault 51).
+const STUCK_AFTER: Duration = Duration::from_secs(30);
+/// Growth slower than this, in bytes a second, makes no forecast.
+const GROWTH_MIN: f64 = 16.0;
+/// Rates slower than this a second make no forecast of a drain.
+const DRAIN_MIN: f64 = 0.01;
+
+/// Counters at one moment, for rates.
+#[derive(Clone, Copy)]
+struct Sample {
+    at: StoreTime,
+    accepted: u64,
+    delivered: u64,
+    attempts: u64,
+    disk_bytes: u64,
+}
+
+/// Makes [`StatusView`]s; remembers enough for rates and for telling a standstill.
+pub(super) struct Reporter {
+    node: String,
+    started: StoreTime,
+    disk_bytes_max: u64,
+    samples: VecDeque<Sample>,
+    moved_at: StoreTime,
+    last_attempts: u64,
+}
+
+/// One endpoint's part of a snapshot.
+pub(super) struct EndpointPart<'a> {
+    pub target: &'a Target,
+    pub snapshot: EndpointSnapshot,
+    pub latency: LatencyView,
+}
+
+impl Reporter {
+    pub fn new(node: String, disk_bytes_max: u64, now: StoreTime) -> Self {
+        Self { node, started: now, disk_bytes_max, samples: VecDeque::new(), moved_at: now, last_attempts: 0 }
+    }
+
+    /// The snapshot now. `newest` is the newest durable sequence.
+    pub fn view(
+        &mut self,
+        stats: &StoreStats,
+        newest: Seq,
+        parts: &[EndpointPart<'_>],
+        stopping: bool,
+        now: Now,
+    ) -> StatusView {
+        let ledger = total(stats.ledgers.values());
+        let attempts: u64 = parts.iter().map(|part| part.snapshot.attempts).sum();
+        let sample = Sample {
+            at: now.store,
+            accepted: newest.0,
+            delivered: ledger.delivered,
+            attempts,
+            disk_bytes: stats.disk_bytes,
+        };
+        let rates = self.rates(sample);
+        let not_ready_reason = self.not_ready(stats, parts, attempts, stopping, now.store);
+        let endpoints: Vec<_> =
+            parts.iter().map(|part| endpoint_view(part, stats, &rates, now.store)).collect();
+        StatusView {
+            node: self.node.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ready: not_ready_reason.is_none(),
+            not_ready_reason,
+            uptime_s: now.store.since(self.started).as_secs(),
+            ledger: ledger_view(&ledger),
+            endpoints,
+            store: self.store_view(stats),
+            clock: ClockView { trusted: now.wall_trusted },
+            resident_bytes: resident_bytes(),
+            rates,
+            at_ms: now.wall.0,
+            warnings: warnings(stats, now),
+        }
+    }
+
+    fn rates(&mut self, sample: Sample) -> RatesView {
+        self.samples.push_back(sample);
+        while self.samples.len() > 2 && sample.at.since(self.samples[1].at) >= RATE_SPAN {
+            self.samples.pop_front();
+        }
+        let first = self.samples[0];
+        let seconds = sample.at.since(first.at).as_secs_f64();
+        let rate =
+            |now: u64, then: u64| if seconds > 0.0 { now.saturating_sub(then) as f64 / seconds } else { 0.0 };
+        RatesView {
+            accepted_per_s: rate(sample.accepted, first.accepted),
+            delivered_per_s: rate(sample.delivered, first.delivered),
+            attempts_per_s: rate(sample.attempts, first.attempts),
+        }
+    }
+
+    fn store_view(&self, stats: &StoreStats) -> StoreView {
+        let (first, last) = (self.samples.front(), self.samples.back());
+        let full_in_s = first.zip(last).and_then(|(first, last)| {
+            let seconds = last.at.since(first.at).as_secs_f64();
+            let growth = last.disk_bytes.saturating_sub(first.disk_bytes) as f64 / seconds;
+            let room = self.disk_bytes_max.saturating_sub(stats.disk_bytes).min(stats.disk_free_bytes);
+            (seconds >= 1.0 && growth > GROWTH_MIN).then(|| (room as f64 / growth) as u64)
+        });
+        StoreView {
+            disk_bytes: stats.disk_bytes,
+            live_bytes: stats.live_bytes,
+            events: stats.events,
+            quarantined_bytes: stats.quarantined_bytes,
+            disk_free_bytes: stats.disk_free_bytes,
+            disk_bytes_max: self.disk_bytes_max,
+            written_bytes: stats.written_bytes,
+            syncs: stats.syncs,
+            keys: stats.keys,
+            full_in_s,
+        }
+    }
+
+    fn not_ready(
+        &mut self,
+        stats: &StoreStats,
+        parts: &[EndpointPart<'_>],
+        attempts: u64,
+        stopping: bool,
+        now: StoreTime,
+    ) -> Option<String> {
+        if stopping {
+            return Some("stopping".to_owned());
+        }
+        let stuck = |part: &EndpointPart<'_>| {
+            part.snapshot.status == EndpointStatus::Up
+                && part.snapshot.ready > 0
+                && part.snapshot.in_flight == 0
+        };
+        if attempts != self.last_attempts || !parts.iter().any(stuck) {
+            self.moved_at = now;
+            self.last_attempts = attempts;
+        }
+        if let Some(what) = stats.full {
+            return Some(format!("not accepting: the {what} is full"));
+        }
+        (now.since(self.moved_at) >= STUCK_AFTER).then(|| {
+            format!("deliveries are due and none has been tried for {} s", now.since(self.moved_at).as_secs())
+        })
+    }
+}
+
+fn warnings(stats: &StoreStats, now: Now) -> Vec<String> {
+    let mut warnings = stats.warnings.clone();
+    if !now.wall_trusted {
+        warnings.push("the clock is not trusted: nothing expires until it is".to_owned());
+    }
+    warnings
+}
+
+/// Sum over endpoints.
+pub(super) fn total<'a>(ledgers: impl Iterator<Item = &'a Ledger>) -> Ledger {
+    ledgers.fold(Ledger::default(), |sum, one| Ledger {
+        accepted: sum.accepted + one.accepted,
+        delivered: sum.delivered + one.delivered,
+        pending: sum.pending + one.pending,
+        dead: sum.dead + one.dead,
+        expired: sum.expired + one.expired,
+        discarded: sum.discarded + one.discarded,
+        dropped: sum.dropped + one.dropped,
+        superseded: sum.superseded + one.superseded,
+        lost: sum.lost + one.lost,
+        duplicates: sum.duplicates + one.duplicates,
+    })
+}
+
+fn ledger_view(ledger: &Ledger) -> LedgerView {
+    LedgerView {
+        accepted: ledger.accepted,
+        delivered: ledger.delivered,
+        pending: ledger.pending,
+        dead: ledger.dead,
+        expired: ledger.expired,
+        discarded: ledger.discarded,
+        dropped: ledger.dropped,
+        superseded: ledger.superseded,
+        lost: ledger.lost,
+        duplicates: ledger.duplicates,
+        balanced: ledger.balanced(),
+    }
+}
+
+fn endpoint_view(
+    part: &EndpointPart<'_>,
+    stats: &StoreStats,
+    rates: &RatesView,
+    now: StoreTime,
+) -> EndpointView {
+    let EndpointId(id) = part.target.id;
+    let snapshot = &part.snapshot;
+    let ledger = stats.ledgers.get(&id).copied().unwrap_or_default();
+    let oldest = stats.oldest_pending.get(&id);
+    let net = rates.delivered_per_s - rates.accepted_per_s;
+    let up = snapshot.status == EndpointStatus::Up;
+    EndpointView {
+        name: part.target.name.to_string(),
+        url: part.target.url_shown.clone(),
+        state: state_view(snapshot.status),
+        hold_reason: snapshot.hold_reason.map(|reason| reason.as_str().to_owned()),
+        hold_detail: snapshot.hold_detail.clone(),
+        held_for_s: snapshot.held_since.map(|since| now.since(since).as_secs()),
+        next_probe_in_s: snapshot.next_probe.map(|at| at.since(now).as_secs_f64()),
+        pending: ledger.pending,
+        retrying: snapshot.retrying,
+        oldest_pending_age_s: oldest.map_or(0, |accepted| now.since(*accepted).as_secs()),
+        in_flight: snapshot.in_flight,
+        window: snapshot.window,
+        budget: BudgetView { tokens: snapshot.budget_tokens, ceiling: snapshot.budget_ceiling },
+        attempts: snapshot.attempts,
+        delivered: ledger.delivered,
+        dead: ledger.dead,
+        verdicts: snapshot.verdicts.clone(),
+        attempts_by_number: snapshot.attempts_by_number.to_vec(),
+        latency_ms: part.latency,
+        last_outcome: snapshot.last_outcome.clone(),
+        drained_in_s: (up && ledger.pending > 0 && net > DRAIN_MIN)
+            .then(|| (ledger.pending as f64 / net) as u64),
+        backoff: Some(BackoffView {
+            jitter: format!("{:?}", part.target.policy.retry.jitter).to_ascii_lowercase(),
+            base_ms: u64::try_from(part.target.policy.retry.base.as_millis()).unwrap_or(u64::MAX),
+            cap_ms: u64::try_from(part.target.policy.retry.cap.as_millis()).unwrap_or(u64::MAX),
+            attempts_max: part.target.policy.retry.attempts_max,
+        }),
+    }
+}
+
+/// The wire's word for a state.
+pub(super) fn state_view(status: EndpointStatus) -> EndpointState {
+    match status {
+        EndpointStatus::Up => EndpointState::Up,
+        EndpointStatus::Held => EndpointState::Held,
+        EndpointStatus::Paused => EndpointState::Paused,
+        EndpointStatus::Disabled => EndpointState::Disabled,
+    }
+}
+
+/// Resident memory from /proc/self/statm; zero where there is none.
+fn resident_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm")
+        .ok()
+        .and_then(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok());
+    pages.unwrap_or(0) * rustix::param::page_size() as u64
+}
+
+/// The empty status before the first snapshot.
+pub(super) fn starting(node: &str) -> Arc<StatusView> {
+    Arc::new(StatusView {
+        node: node.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ready: false,
+        not_ready_reason: Some("starting".to_owned()),
+        uptime_s: 0,
+        ledger: LedgerView { balanced: true, ..LedgerView::default() },
+        endpoints: Vec::new(),
+        store: StoreView::default(),
+        clock: ClockView::default(),
+        resident_bytes: 0,
+        rates: RatesView::default(),
+        at_ms: 0,
+        warnings: Vec::new(),
+    })
+}
