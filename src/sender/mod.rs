@@ -38,7 +38,7 @@ use crate::core::time::UnixMillis;
 use connection::{ConnectLayer, WatchedBody};
 pub use request::{Attempt, InvalidHeader, KeyForm};
 pub use signature::{InvalidSecret, SigningKey};
-pub use tls::{InvalidTls, Tls};
+pub use tls::{InvalidTls, Tls, client_config as tls_config};
 
 /// Bytes of an answer that are read; more end the connection instead (P7).
 pub const ANSWER_READ_BYTES_MAX: usize = 64 * 1024;
