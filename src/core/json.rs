@@ -91,11 +91,6 @@ impl Span {
     pub fn of(self, text: &str) -> &str {
         &text[self.start..self.end]
     }
-
-    /// The same value in a text that holds the first one at `offset`.
-    pub fn shifted(self, offset: usize) -> Span {
-        Span { start: self.start + offset, end: self.end + offset, kind: self.kind }
-    }
 }
 
 /// Walks a text value by value.

@@ -2,5 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(missing_docs)]
 
+mod keys;
 mod support;
 mod tidy;

@@ -27,6 +27,7 @@ const WRAP: (&str, &str) = ("{\"type\":\"Feature\",\"geometry\":", ",\"propertie
 #[derive(Clone, Debug, PartialEq)]
 pub struct Feature {
     text: Bytes,
+    wrapped: bool,
     pub(super) id: Option<Span>,
     pub(super) geometry: Span,
     pub(super) properties: Option<Span>,
@@ -46,6 +47,11 @@ impl Feature {
     /// The same as text.
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.text).expect("invariant: `document` lets only UTF-8 pass")
+    }
+
+    /// Whether it came as a bare geometry.
+    pub fn is_wrapped(&self) -> bool {
+        self.wrapped
     }
 
     /// The text of the `geometry` member; `null` for an event without a place.
@@ -120,9 +126,10 @@ impl Iterator for Members {
         let text = std::str::from_utf8(self.text.get(self.at..)?).expect("invariant: cut between characters");
         let mut scanner = Scanner::new(text);
         // The text was checked as a whole, so this cannot fail; if it did, the walk would end.
-        let more = match std::mem::replace(&mut self.first, false) {
-            true => scanner.enter_array().and_then(|()| scanner.next_element(true)),
-            false => scanner.next_element(false),
+        let more = if std::mem::replace(&mut self.first, false) {
+            scanner.enter_array().and_then(|()| scanner.next_element(true))
+        } else {
+            scanner.next_element(false)
         };
         let span = more.and_then(|more| if more { scanner.value().map(Some) } else { Ok(None) });
         let Ok(Some(span)) = span else {
@@ -131,19 +138,19 @@ impl Iterator for Members {
         };
         let member = self.text.slice(self.at + span.start..self.at + span.end);
         self.at += scanner.position();
-        Some(self.member(member, span))
+        Some(self.member(&member, span))
     }
 }
 
 impl Members {
-    fn member(&self, bytes: Bytes, span: Span) -> Result<Feature, Rejection> {
-        let text = std::str::from_utf8(&bytes).expect("invariant: cut between characters");
+    fn member(&self, bytes: &Bytes, span: Span) -> Result<Feature, Rejection> {
+        let text = std::str::from_utf8(bytes).expect("invariant: cut between characters");
         let top = Top::read(text, span.kind)?;
         let kind = top.kind(text)?;
         if kind != "Feature" {
             return Err(unknown_type(&kind, "Feature"));
         }
-        let mut feature = top.feature(text, &bytes)?;
+        let mut feature = top.feature(text, bytes)?;
         feature.collection_crs.clone_from(&self.crs);
         Ok(feature)
     }
@@ -272,6 +279,7 @@ impl Top {
         others.extend(self.features);
         Ok(Feature {
             text: bytes.clone(),
+            wrapped: false,
             id: self.id.filter(|id| id.kind != Kind::Null),
             geometry,
             properties: self.properties,
@@ -297,6 +305,7 @@ impl Top {
         let start = WRAP.0.len();
         Feature {
             text: wrapped.into(),
+            wrapped: true,
             id: None,
             geometry: Span { start, end: start + bare.len(), kind: Kind::Object },
             properties: None,

@@ -28,10 +28,8 @@ pub fn observed(value: &Scalar<'_>) -> Option<Observed> {
     let text = value.as_str().trim();
     // SensorThings writes intervals as start/end.
     let text = text.split_once('/').map_or(text, |(start, _)| start);
-    if text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'+' | b'e' | b'E')) {
-        if let Some(ms) = unix_ms(text) {
-            return believed(ms);
-        }
+    if let Some(ms) = unix_ms(text) {
+        return believed(ms);
     }
     if let Ok(instant) = text.parse::<jiff::Timestamp>() {
         return believed(instant.as_millisecond());
@@ -47,7 +45,8 @@ fn believed(ms: i64) -> Option<Observed> {
 /// A Unix time of unknown unit. The bounds between the units lie at the year 5138 of each, so that no present time
 /// is ambiguous.
 fn unix_ms(text: &str) -> Option<i64> {
-    let number: f64 = text.parse().ok()?;
+    // Not `inf` or `nan`, which would parse too.
+    let number: f64 = text.parse().ok().filter(|_| text.starts_with(|c: char| c.is_ascii_digit()))?;
     let ms = match number {
         n if !(0.0..1e20).contains(&n) => return None,
         n if n < 1e11 => n * 1e3,

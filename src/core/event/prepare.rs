@@ -36,7 +36,7 @@ pub fn prepare(
     let place = Where::read(settings, feature)?;
     let subject = Subject { device: &said.device, event_type: &said.event_type, bbox: place.bbox };
     let endpoints = settings.routes.endpoints_for(&subject);
-    let (deliver, dead) = place.judge(settings, feature, endpoints)?;
+    let (deliver, dead) = place.judge(settings, endpoints)?;
     let keyed = Keyed::make(settings, feature, meta, &said)?;
     Ok(NewEvent {
         body: Bytes::copy_from_slice(feature.bytes()),
@@ -54,14 +54,13 @@ pub fn prepare(
     })
 }
 
-/// The identity text of a feature (recipe `event`), and whether it has a time or sequence of its own.
+/// The text whose SHA-256 is the identity of a feature (recipe `event`).
 pub fn identity_text(
     settings: &IntakeSettings,
     feature: &Feature,
     meta: &EventMeta,
-) -> Result<(String, bool), Rejection> {
-    let said = Said::read(settings, feature, meta)?;
-    Ok((said.identity_text(settings, feature)?, said.told_apart))
+) -> Result<String, Rejection> {
+    Said::read(settings, feature, meta)?.identity_text(settings, feature)
 }
 
 /// Device and type of a feature, as [`prepare`] would find them.
@@ -202,13 +201,12 @@ impl Where {
         let limits = Limits { vertices_max: settings.vertices_max, depth_max: DEPTH_MAX as usize };
         let geometry = match parse_geometry(feature.geometry.of(text), &limits) {
             Ok(geometry) => Shape::Geometry(geometry),
-            Err(refusal) => match refusal.defect() {
-                Some(defect) => Shape::Defective(defect),
-                None => {
-                    let place = Place::of(text.as_bytes(), feature.geometry.start + refusal.offset);
-                    Shape::Unreadable(Rejection::Geometry { refusal: Box::new(refusal), place })
-                }
-            },
+            Err(refusal) => {
+                let place = Place::of(text.as_bytes(), feature.geometry.start + refusal.offset);
+                let unreadable =
+                    |refusal| Shape::Unreadable(Rejection::Geometry { refusal: Box::new(refusal), place });
+                refusal.defect().map_or_else(|| unreadable(refusal), Shape::Defective)
+            }
         };
         let bbox = if let Shape::Geometry(geometry) = &geometry { bbox(geometry) } else { None };
         Ok(Self { geometry, bbox, foreign_crs: foreign })
@@ -219,7 +217,6 @@ impl Where {
     fn judge(
         &self,
         settings: &IntakeSettings,
-        feature: &Feature,
         endpoints: Vec<EndpointId>,
     ) -> Result<(Vec<EndpointId>, Vec<(EndpointId, DeadReason)>), Rejection> {
         let strictest = |gate| endpoints.iter().any(|id| settings.gate(*id) == gate);
@@ -255,7 +252,6 @@ impl Where {
         if settings.invalid_geometry == InvalidGeometry::Reject {
             return Err(Rejection::InvalidGeometry { reason, location });
         }
-        let _ = feature;
         let (gated, open): (Vec<_>, Vec<_>) =
             endpoints.into_iter().partition(|id| settings.gate(*id) == GeometryGate::Valid);
         let reason = DeadReason {

@@ -32,6 +32,13 @@ pub enum NoText {
     Syntax(#[from] SyntaxError),
 }
 
+impl NoText {
+    /// Whether the feature is good all the same, and keyed by the recipe `event`.
+    pub fn has_event_key(self) -> bool {
+        matches!(self, NoText::Null | NoText::NoCoordinates)
+    }
+}
+
 impl From<NotFinite> for NoText {
     fn from(_: NotFinite) -> Self {
         NoText::NotFinite

@@ -6,7 +6,10 @@ use std::fmt::Write as _;
 /// binary64: `DBL_DIG`).
 const DIGITS_EXACT: usize = 15;
 
-/// A coordinate that has no finite double.
+/// Digits of the longest integer that the article's Python reads (`sys.int_info.default_max_str_digits`).
+const INTEGER_DIGITS_MAX: usize = 4_300;
+
+/// A coordinate that has no finite double, or an integer beyond Python's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotFinite;
 
@@ -16,6 +19,9 @@ pub struct NotFinite;
 /// rounded in decimal on its exact binary value with ties to even, then written by `repr`.
 pub fn push_rounded(text: &str, precision: u8, out: &mut String) -> Result<(), NotFinite> {
     if !text.bytes().any(|byte| matches!(byte, b'.' | b'e' | b'E')) {
+        if text.trim_start_matches('-').len() > INTEGER_DIGITS_MAX {
+            return Err(NotFinite);
+        }
         out.push_str(if text == "-0" { "0" } else { text });
         return Ok(());
     }
@@ -103,8 +109,7 @@ pub fn push_exact(text: &str, out: &mut String) {
         return;
     }
     // An exponent beyond 64 bits cannot be shifted; its text is taken as it is (in one case of `e`).
-    let Some(exponent) = exponent.parse::<i64>().ok().and_then(|e| e.checked_sub(fraction.len() as i64))
-    else {
+    let Some(exponent) = exponent.parse::<i64>().ok().map(|e| i128::from(e) - fraction.len() as i128) else {
         out.extend(text.chars().map(|c| c.to_ascii_lowercase()));
         return;
     };
@@ -119,7 +124,7 @@ pub fn push_exact(text: &str, out: &mut String) {
     let digits = out.len();
     let kept = out[start..].trim_end_matches('0').len();
     out.truncate(start + kept);
-    match exponent.saturating_add((digits - start - kept) as i64) {
+    match exponent + (digits - start - kept) as i128 {
         0 => {}
         exponent => {
             let _ = write!(out, "e{exponent}");
