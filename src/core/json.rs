@@ -479,3 +479,120 @@ pub fn unescape(quoted: &str) -> Cow<'_, str> {
 fn code_unit(text: &str) -> u32 {
     text.get(..4).and_then(|hex| u32::from_str_radix(hex, 16).ok()).unwrap_or(0xfffd)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde::de::IgnoredAny;
+
+    use super::*;
+
+    fn scan(text: &str) -> Result<Span, SyntaxError> {
+        let mut scanner = Scanner::new(text);
+        let span = scanner.value()?;
+        scanner.finish()?;
+        Ok(span)
+    }
+
+    #[test]
+    fn values_are_found_with_their_place_and_kind() {
+        for (text, kind) in [
+            (" {\"a\":[1,{}],\"b\":[[],{\"c\":null}]} ", Kind::Object),
+            ("[ ]", Kind::Array),
+            ("\"\\ud83d\\ude00\\n\"", Kind::String),
+            ("-0.5E+7", Kind::Number),
+            ("false", Kind::Bool),
+            ("null", Kind::Null),
+        ] {
+            let span = scan(text).unwrap();
+            assert_eq!((span.of(text), span.kind), (text.trim(), kind));
+        }
+    }
+
+    #[test]
+    fn faults_are_told_apart() {
+        for (text, fault, at) in [
+            ("", Fault::CutOff, 0),
+            ("[1,]", Fault::Unexpected, 3),
+            ("[1 2]", Fault::Unexpected, 3),
+            ("{\"a\":1,}", Fault::Unexpected, 7),
+            ("[1}", Fault::Unexpected, 2),
+            ("{\"a\"", Fault::CutOff, 4),
+            ("tru", Fault::CutOff, 0),
+            ("NaN", Fault::Number, 0),
+            ("01", Fault::Number, 1),
+            ("1.", Fault::CutOff, 2),
+            ("[1.]", Fault::Number, 3),
+            ("1e", Fault::CutOff, 2),
+            ("0x1", Fault::Number, 1),
+            ("\"\t\"", Fault::Control, 1),
+            ("\"\\x\"", Fault::Escape, 2),
+            ("\"\\ud800\"", Fault::Surrogate, 1),
+            ("\"\\udc00\\ud800\"", Fault::Surrogate, 1),
+            ("{} {}", Fault::Trailing, 3),
+        ] {
+            assert_eq!(scan(text), Err(SyntaxError { fault, at }), "{text}");
+        }
+        let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        let limit = DEPTH_MAX as usize;
+        assert!(scan(&deep(limit)).is_ok());
+        for depth in [limit + 1, 100_000] {
+            assert_eq!(scan(&deep(depth)), Err(SyntaxError { fault: Fault::TooDeep, at: limit }));
+        }
+        let mut scanner = Scanner::new("[[1]]");
+        scanner.level = DEPTH_MAX - 1;
+        let walked = scanner.array(|scanner| scanner.value().map(|_| ()));
+        assert_eq!(walked, Err(SyntaxError { fault: Fault::TooDeep, at: 1 }));
+    }
+
+    /// Texts near JSON: pieces of it in any order.
+    fn nearly_json() -> impl Strategy<Value = String> {
+        let piece = prop::sample::select(vec![
+            "{",
+            "}",
+            "[",
+            "]",
+            ",",
+            ":",
+            "\"a\"",
+            "\"\\u00e4\"",
+            "\"\\n\"",
+            "\"\\uD83D\\uDE00\"",
+            "1",
+            "-0",
+            "2.5e-7",
+            "0.",
+            "-",
+            "01",
+            "true",
+            "nul",
+            "null",
+            " ",
+            "\n",
+            "\"",
+            "\\",
+            "{\"k\":",
+            "[1,",
+            "]",
+            "}",
+        ]);
+        prop::collection::vec(piece, 1..12).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4_000))]
+        #[test]
+        fn it_takes_what_serde_json_takes(text in nearly_json()) {
+            let theirs = serde_json::from_str::<IgnoredAny>(&text);
+            prop_assert_eq!(scan(&text).is_ok(), theirs.is_ok(), "{:?} {:?}", text, scan(&text));
+        }
+
+        #[test]
+        fn strings_read_as_serde_json_reads_them(text in "\\PC{0,12}") {
+            for quoted in [serde_json::to_string(&text).unwrap(), format!("\"{}\"", text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect::<String>())] {
+                prop_assert!(scan(&quoted).is_ok());
+                prop_assert_eq!(unescape(&quoted), text.as_str());
+            }
+        }
+    }
+}

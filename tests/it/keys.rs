@@ -5,7 +5,7 @@ use std::fs;
 
 use serde::Deserialize;
 use waypost::core::event::{
-    Dedup, Document, EventMeta, Feature, IntakeSettings, KeyPlan, document, identity_text, prepare,
+    Dedup, Document, EventMeta, Feature, IntakeSettings, KeyPlan, Pointers, document, identity_text, prepare,
 };
 use waypost::core::ids::{EndpointId, Seq, StoreSalt};
 use waypost::core::key::{
@@ -229,6 +229,13 @@ fn a_time_or_sequence_fixes_the_key_and_without_one_the_acceptance_decides() {
     for member in [r#""ts":1772431200"#, r#""seq":0"#, r#""seq":"a-7""#, r#""time":"2026-03-02T06:00:00""#] {
         assert_eq!(plan(&HEARTBEAT.replace("{}", &format!("{{{member}}}"))).0, Dedup::Ttl, "{member}");
     }
+    let volatile = IntakeSettings {
+        pointers: Pointers { volatile: vec!["/properties/ts".parse().unwrap()], ..Pointers::default() },
+        ..one_endpoint()
+    };
+    let event = prepare(&volatile, &feature(READING).unwrap(), &EventMeta::default()).unwrap();
+    assert_eq!(event.dedup, Dedup::Window, "a time that the identity leaves out tells nothing apart");
+    assert!(event.observed_at.is_some());
     assert_ne!(plan(READING).2, plan(&READING.replace("\"v\":1", "\"v\":2")).2, "two readings at one place");
     assert_ne!(
         plan(&HEARTBEAT.replace("}}", "},\"when\":1}")).2,

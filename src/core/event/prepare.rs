@@ -11,6 +11,7 @@ use crate::core::ids::{Device, EndpointId, EventType};
 use crate::core::json::{DEPTH_MAX, Kind, Scanner, Span, SyntaxError, unescape};
 use crate::core::key::{self, Parts, Recipe};
 use crate::core::route::Subject;
+use crate::core::time::UnixMillis;
 
 use super::document::{Feature, duplicate, repeated};
 use super::observed::observed;
@@ -48,7 +49,7 @@ pub fn prepare(
         deliver,
         dead,
         bbox: place.bbox,
-        observed_at: said.time.and_then(|time| time.at),
+        observed_at: said.observed_at,
         device: meta.device.clone().unwrap_or_else(|| Device::from(&*said.device)),
         event_type: meta.event_type.clone().unwrap_or_else(|| EventType::from(&*said.event_type)),
     })
@@ -81,7 +82,7 @@ fn broken(text: &str) -> impl Fn(SyntaxError) -> Rejection {
 struct Said<'a> {
     device: Cow<'a, str>,
     event_type: Cow<'a, str>,
-    time: Option<super::observed::Observed>,
+    observed_at: Option<UnixMillis>,
     /// It has a time or a sequence: two equal events are one.
     told_apart: bool,
 }
@@ -109,11 +110,23 @@ impl<'a> Said<'a> {
             &pointers.event_type,
             "feature",
         )?;
-        let times = || pointers.time.iter().filter_map(|pointer| observed(&lookup.scalar(pointer)?));
-        let time = times().find(|time| time.at.is_some());
-        let told_apart =
-            time.is_some() || times().next().is_some() || lookup.first(&pointers.sequence).is_some();
-        Ok(Self { device, event_type, time, told_apart })
+        // A member that the identity leaves out tells nothing apart.
+        let counts = |pointer: &Pointer| {
+            !pointers.volatile.iter().any(|left_out| pointer.tokens().starts_with(left_out.tokens()))
+        };
+        let (mut observed_at, mut told_apart) = (None, false);
+        for pointer in &pointers.time {
+            if let Some(time) = lookup.scalar(pointer).as_ref().and_then(observed) {
+                observed_at = observed_at.or(time.at);
+                told_apart |= counts(pointer);
+            }
+            if observed_at.is_some() && told_apart {
+                break;
+            }
+        }
+        told_apart |=
+            pointers.sequence.iter().any(|pointer| counts(pointer) && lookup.scalar(pointer).is_some());
+        Ok(Self { device, event_type, observed_at, told_apart })
     }
 
     fn identity_text(&self, settings: &IntakeSettings, feature: &Feature) -> Result<String, Rejection> {

@@ -90,7 +90,11 @@ pub fn event_text(parts: &Parts<'_>, precision: u8, volatile: &[Path<'_>]) -> Re
     out.push(',');
     push_event(parts.geometry, precision, &mut out)?;
     out.push(',');
-    push_value(&mut Scanner::new(parts.properties), &inside(volatile, "properties"), &mut out)?;
+    if names(volatile, "properties") {
+        out.push_str("null");
+    } else {
+        push_value(&mut Scanner::new(parts.properties), &inside(volatile, "properties"), &mut out)?;
+    }
     out.push(',');
     push_others(parts.others, volatile, &mut out)?;
     out.push(']');
