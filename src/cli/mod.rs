@@ -1,3 +1,4 @@
 //! To be written.
 
 pub mod key;
+pub mod receive;

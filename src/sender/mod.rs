@@ -26,10 +26,11 @@ mod fault;
 mod resolve;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use bytes::Bytes;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, USER_AGENT};
 use tokio::time::Instant;
 
 use crate::config::{self, raw::RawIdempotencyHeader};
@@ -192,25 +193,36 @@ impl HttpSender {
 
     /// Makes one attempt. `wall` stamps the signature.
     pub async fn send(&self, attempt: &Attempt, wall: UnixMillis) -> Sent {
-        let started = Instant::now();
         let headers = request::headers(&self.template, attempt, self.key_form, &self.signing, wall);
         let (body, taken) = WatchedBody::new(attempt.body.clone());
-        let request =
-            self.client.post(self.url.clone()).headers(headers).body(reqwest::Body::wrap(body)).send();
+        let request = self.client.post(self.url.clone()).headers(headers).body(reqwest::Body::wrap(body));
+        self.perform(request, &taken).await
+    }
+
+    /// Asks whether anybody is there, for `check --net`: an OPTIONS request without credentials, event or key. Any
+    /// [`Outcome::Response`] means that name, network, TLS and HTTP work.
+    pub async fn reach(&self) -> Sent {
+        let (body, taken) = WatchedBody::new(Bytes::new());
+        let request = self
+            .client
+            .request(reqwest::Method::OPTIONS, self.url.clone())
+            .header(USER_AGENT, request::AGENT)
+            .body(reqwest::Body::wrap(body));
+        self.perform(request, &taken).await
+    }
+
+    async fn perform(&self, request: reqwest::RequestBuilder, taken: &AtomicBool) -> Sent {
+        let started = Instant::now();
         let deadline = started + self.timeout;
-        let (result, connected) = connection::watch_connection(self.exchange(request, deadline)).await;
+        let (result, connected) = connection::watch_connection(self.exchange(request.send(), deadline)).await;
         let bytes_sent = taken.load(Ordering::Relaxed);
+        let failed = |kind| Outcome::Transport { kind, bytes_sent, reused: bytes_sent && !connected };
         let outcome = match result {
             Ok(answer) => Outcome::Response(answer),
-            Err(Fault::Kind(kind)) => {
-                Outcome::Transport { kind, bytes_sent, reused: bytes_sent && !connected }
-            }
+            Err(Fault::Kind(kind)) => failed(kind),
             // A deadline that passes before the request was taken up can only have been spent on connecting.
-            Err(Fault::Deadline) => Outcome::Transport {
-                kind: if bytes_sent { TransportKind::Timeout } else { TransportKind::ConnectTimeout },
-                bytes_sent,
-                reused: bytes_sent && !connected,
-            },
+            Err(Fault::Deadline) if bytes_sent || connected => failed(TransportKind::Timeout),
+            Err(Fault::Deadline) => failed(TransportKind::ConnectTimeout),
         };
         Sent { outcome, latency: started.elapsed() }
     }

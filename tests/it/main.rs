@@ -3,5 +3,7 @@
 #![allow(missing_docs)]
 
 mod keys;
+mod receiver;
+mod sender;
 mod support;
 mod tidy;

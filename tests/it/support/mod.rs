@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+pub mod receiver;
+
 /// The shared reference data beside the checkout, if this machine has it; prints a word and gives `None` if not.
 pub fn shared(path: &str) -> Option<PathBuf> {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared").join(path);

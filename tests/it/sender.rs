@@ -1,0 +1,1 @@
+//! One attempt against receivers that misbehave in every way.
