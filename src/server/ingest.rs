@@ -1,0 +1,92 @@
+//! `POST /v1/events`.
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use super::AppState;
+use super::body::{Form, Plain, form, plain};
+use super::intake::Intake;
+use super::problem::{Failure, Kind};
+use crate::core::event::{EventMeta, Framing, SequenceSplitter};
+use crate::wire::IngestResponse;
+
+/// Takes a post in: 202 with one result per feature, or a problem.
+pub(super) async fn post_events(State(state): State<AppState>, headers: HeaderMap, body: Body) -> Response {
+    match take(state, &headers, body).await {
+        Ok(response) => {
+            let body = serde_json::to_vec(&response).unwrap_or_default(); // plain strings serialise
+            let media = HeaderValue::from_static("application/json");
+            (StatusCode::ACCEPTED, [(header::CONTENT_TYPE, media)], body).into_response()
+        }
+        Err(failure) => failure.into_response(),
+    }
+}
+
+async fn take(state: AppState, headers: &HeaderMap, body: Body) -> Result<IngestResponse, Failure> {
+    let form = form(headers)?;
+    let one = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
+    let meta =
+        EventMeta::from_headers(one("waypost-device"), one("waypost-event-type"), one("idempotency-key"))
+            .map_err(|rejection| Kind::BadRequest.because(rejection.to_string()))?;
+    let length =
+        headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    let mut body = plain(headers, body)?;
+    let taken = match form {
+        Form::Document => document(state, meta, &mut body, length).await,
+        Form::Sequence(framing) => sequence(state, meta, &mut body, framing).await,
+    };
+    if taken.is_err() {
+        body.drain().await;
+    }
+    taken
+}
+
+async fn document(
+    state: AppState,
+    meta: EventMeta,
+    body: &mut Plain,
+    length: Option<u64>,
+) -> Result<IngestResponse, Failure> {
+    let text = body.whole(state.intake.body_bytes_max, length).await?;
+    if text.iter().all(u8::is_ascii_whitespace) {
+        return Err(Kind::NotGeoJson.because("the body is empty"));
+    }
+    Intake::new(state, meta).document(text).await
+}
+
+async fn sequence(
+    state: AppState,
+    meta: EventMeta,
+    body: &mut Plain,
+    framing: Framing,
+) -> Result<IngestResponse, Failure> {
+    if meta.producer_key.is_some() {
+        return Err(Kind::BadRequest
+            .because("header Idempotency-Key is for a single feature; leave it out for a sequence"));
+    }
+    let mut splitter = SequenceSplitter::new(framing, state.intake.body_bytes_max);
+    let mut intake = Intake::new(state, meta);
+    loop {
+        let chunk = match body.chunk().await {
+            Ok(chunk) => chunk,
+            // A client that is cut off has sent whole elements before: they are kept, and it hears of it if it can.
+            Err(failure) => {
+                intake.finish().await.ok();
+                return Err(failure);
+            }
+        };
+        let end = chunk.is_none();
+        match chunk {
+            Some(chunk) => splitter.push(chunk),
+            None => splitter.finish(),
+        }
+        while let Some(element) = splitter.next() {
+            intake.push(element).await?;
+        }
+        if end {
+            return intake.finish().await;
+        }
+    }
+}
