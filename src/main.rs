@@ -1,3 +1,5 @@
 //! The binary: everything is in the library.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    waypost::cli::main()
+}

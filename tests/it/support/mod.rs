@@ -1,5 +1,8 @@
 //! Helpers shared by the tests.
 
+#[allow(dead_code, reason = "helpers come before the tests that use them")]
+pub mod process;
+
 use std::path::PathBuf;
 
 pub mod receiver;

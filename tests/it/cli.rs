@@ -1,0 +1,223 @@
+//! The command line on the real binary: mistakes get one clear sentence and the right exit code.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use crate::support::process::{Process, run, stdout, wait_status, waypost};
+use crate::support::receiver;
+
+fn stderr(output: &std::process::Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn code(output: &std::process::Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+#[test]
+fn a_wrong_command_line_is_usage() {
+    assert_eq!(code(&run(&["nonsense"])), 2);
+    assert_eq!(code(&run(&["run"])), 2);
+    let version = run(&["--version"]);
+    assert!(stdout(&version).starts_with("waypost 0."));
+    for command in [
+        "run",
+        "demo",
+        "send",
+        "status",
+        "dash",
+        "outbox",
+        "event",
+        "dlq",
+        "endpoint",
+        "check",
+        "key",
+        "lint",
+        "receive",
+        "store",
+        "completions",
+    ] {
+        let help = run(&[command, "--help"]);
+        assert_eq!(code(&help), 0, "{command} --help");
+        assert!(stdout(&help).contains("Usage: waypost"), "{command} --help");
+    }
+}
+
+#[test]
+fn a_wrong_config_is_told_with_line_and_key_and_nothing_listens() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("waypost.toml");
+    std::fs::write(&config, "[[endpoint]]\nname = \"hq\"\nurl = \"http://127.0.0.1:1/\"\ntimout = \"3s\"\n")
+        .unwrap();
+    let config = config.to_str().unwrap();
+    for command in ["check", "run"] {
+        let output = run(&[command, "--config", config]);
+        assert_eq!(code(&output), 2, "{command}");
+        let message = stderr(&output);
+        assert!(
+            message.contains(
+                "waypost.toml:4: endpoint[0].timout: unknown key `timout`; did you mean `timeout`?"
+            ),
+            "{message}"
+        );
+        assert_eq!(message.lines().count(), 1, "one clear sentence: {message}");
+    }
+    let output = run(&["run", "--config", "/nonexistent/waypost.toml"]);
+    assert_eq!(code(&output), 2);
+    assert!(stderr(&output).contains("cannot read /nonexistent/waypost.toml"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_port_in_use_and_a_data_directory_that_is_none_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let data = dir.path().join("data");
+    let output = run(&[
+        "run",
+        "--to",
+        "http://127.0.0.1:1/",
+        "--listen",
+        &address,
+        "--data-dir",
+        data.to_str().unwrap(),
+    ]);
+    assert_eq!(code(&output), 1);
+    assert!(stderr(&output).contains(&format!("cannot listen on {address}")), "{}", stderr(&output));
+    assert!(!data.exists(), "a port in use touches no store");
+    let file = dir.path().join("file");
+    std::fs::write(&file, "not a store").unwrap();
+    let output = run(&[
+        "run",
+        "--to",
+        "http://127.0.0.1:1/",
+        "--listen",
+        "127.0.0.1:0",
+        "--data-dir",
+        file.to_str().unwrap(),
+    ]);
+    assert_eq!(code(&output), 1);
+    let message = stderr(&output);
+    let told = message.lines().find(|line| line.starts_with("error:")).unwrap();
+    assert!(told.contains("file") && told.contains("directory"), "{message}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "not a store");
+}
+
+#[test]
+fn without_an_appliance_commands_say_where_they_looked() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().to_str().unwrap();
+    for args in [
+        vec!["status"],
+        vec!["dlq", "list"],
+        vec!["outbox", "list"],
+        vec!["endpoint", "list"],
+        vec!["send", "/dev/null"],
+    ] {
+        let output = waypost().args(&args).args(["--data-dir", data]).output().unwrap();
+        if args[0] == "send" {
+            continue; // nothing to send is nothing to fail at
+        }
+        assert_eq!(code(&output), 1, "{args:?}");
+        assert!(stderr(&output).contains("admin.sock"), "{args:?}: {}", stderr(&output));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_instance_is_refused_and_the_first_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let receiver = receiver::ok().await;
+    let process = Process::start(&receiver.url(), &data);
+    let output = run(&[
+        "run",
+        "--to",
+        &receiver.url(),
+        "--listen",
+        "127.0.0.1:0",
+        "--data-dir",
+        data.to_str().unwrap(),
+    ]);
+    assert_eq!(code(&output), 1);
+    let message = stderr(&output);
+    assert!(message.contains("another") && message.contains(&process.pid().to_string()), "{message}");
+    wait_status(&process.client(), Duration::from_secs(5), |status| status.ready).await;
+    assert!(process.terminate().success());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_main_job_by_hand() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let receiver = receiver::ok().await;
+    let process = Process::start(&receiver.url(), &data);
+    let data_dir = data.to_str().unwrap();
+    let file = dir.path().join("events.ndjson");
+    std::fs::write(
+        &file,
+        r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[13.4,52.5]},"properties":{"device_id":"a","seq":1}}
+{"type":"Feature","geometry":{"type":"Polygon","coordinates":[[[0,0],[1,1],[1,0],[0,1],[0,0]]]},"properties":{"device_id":"a","seq":2}}
+{"type":"Feature","geom
+{"type":"Feature","geometry":null,"properties":{"device_id":"\u001b[31mred","seq":3}}
+"#,
+    )
+    .unwrap();
+    let output = run(&["send", "--data-dir", data_dir, file.to_str().unwrap()]);
+    assert_eq!(code(&output), 1, "one line is refused");
+    assert!(
+        stdout(&output).contains("accepted 2, duplicates 0, dead-lettered 1, rejected 1"),
+        "{}",
+        stdout(&output)
+    );
+    assert!(stderr(&output).contains("feature 3: "), "{}", stderr(&output));
+    wait_status(&process.client(), Duration::from_secs(10), |status| status.ledger.delivered == 2).await;
+
+    let status = run(&["status", "--data-dir", data_dir]);
+    assert_eq!(code(&status), 0);
+    assert!(
+        stdout(&status).contains("accepted 3 = delivered 2 + pending 0 + dead 1  balanced"),
+        "{}",
+        stdout(&status)
+    );
+    let list = run(&["dlq", "list", "--data-dir", data_dir]);
+    assert!(stdout(&list).contains("Self-intersection"), "{}", stdout(&list));
+    let entry: serde_json::Value =
+        serde_json::from_str(&stdout(&run(&["dlq", "list", "--json", "--data-dir", data_dir]))).unwrap();
+    assert_eq!(entry["schema"], "dlq.v1");
+    assert_eq!(entry["failure_class"], "invalid_geometry");
+    assert_eq!(entry["geometry_error"]["location"], serde_json::json!([0.5, 0.5]));
+    let show = run(&["dlq", "show", entry["id"].as_str().unwrap(), "--data-dir", data_dir]);
+    assert!(stdout(&show).contains("0.5, 0.5"), "{}", stdout(&show));
+
+    let exported = dir.path().join("dead.geojson");
+    let export = run(&["dlq", "export", "--out", exported.to_str().unwrap(), "--data-dir", data_dir]);
+    assert_eq!(code(&export), 0, "{}", stderr(&export));
+    let layer: serde_json::Value = serde_json::from_slice(&std::fs::read(&exported).unwrap()).unwrap();
+    assert_eq!(layer["type"], "FeatureCollection");
+    assert_eq!(layer["features"].as_array().unwrap().len(), 1);
+
+    let discard = run(&["dlq", "discard", "--all", "--data-dir", data_dir]);
+    assert_eq!(code(&discard), 2, "without --yes and without a terminal nothing is done");
+    let discard = run(&["dlq", "discard", "--all", "--yes", "--data-dir", data_dir]);
+    assert_eq!(code(&discard), 0, "{}", stderr(&discard));
+    let status =
+        wait_status(&process.client(), Duration::from_secs(5), |status| status.ledger.discarded == 1).await;
+    assert!(status.ledger.balanced && status.ledger.dead == 0);
+    assert!(stdout(&run(&["dlq", "list", "--data-dir", data_dir])).contains("there are no dead letters"));
+
+    let seen = receiver.book().seen();
+    let red = seen.iter().find(|request| request.device.contains("red")).unwrap();
+    let story = run(&["event", "show", &red.id, "--data-dir", data_dir]);
+    assert!(stdout(&story).contains("delivered"), "{}", stdout(&story));
+    assert!(!stdout(&story).contains('\u{1b}'), "a control character reached the terminal");
+    let endpoint = run(&["endpoint", "pause", "default", "--data-dir", data_dir]);
+    assert!(stdout(&endpoint).contains("default is paused"), "{}", stdout(&endpoint));
+    let endpoint = run(&["endpoint", "pause", "nowhere", "--data-dir", data_dir]);
+    assert_eq!(code(&endpoint), 1);
+    assert!(
+        stderr(&endpoint).contains("there is no endpoint \"nowhere\"; there is default"),
+        "{}",
+        stderr(&endpoint)
+    );
+    assert!(process.terminate().success());
+}
