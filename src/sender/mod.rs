@@ -49,7 +49,7 @@ const IDLE_MAX: Duration = Duration::from_secs(25);
 const KEEPALIVE: Duration = Duration::from_secs(20);
 
 /// Everything about an endpoint that an attempt needs.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Settings {
     /// Where to POST.
     pub url: reqwest::Url,
@@ -69,6 +69,18 @@ pub struct Settings {
     pub key_form: KeyForm,
     /// An HTTP proxy, if the operator names one.
     pub proxy: Option<reqwest::Url>,
+}
+
+impl std::fmt::Debug for Settings {
+    /// Only what holds no secret: tokens stand in paths, queries and headers too.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Settings")
+            .field("origin", &self.url.origin().ascii_serialization())
+            .field("timeout", &self.timeout)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("tls", &self.tls)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Settings {

@@ -5,6 +5,7 @@ pub mod process;
 
 use std::path::PathBuf;
 
+pub mod misbehave;
 pub mod receiver;
 
 /// The shared reference data beside the checkout, if this machine has it; prints a word and gives `None` if not.
