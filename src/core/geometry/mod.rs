@@ -1,6 +1,8 @@
 //! The geometry gate: whether a geometry can ever be stored by a spatial receiver, judged as shapely / GEOS would.
 //!
-//! The seam is [`check`]: parsed positions in, verdict with reason and place out.
+//! The seam is [`check`]: parsed positions in, verdict with reason and place out; [`parse::geometry`] makes them of text.
+
+pub mod parse;
 
 /// A parsed GeoJSON geometry, positions as doubles (third and further numbers are kept out: validity is planar).
 /// Rings are as received, closed or not: closure is [`check`]'s business.
@@ -67,6 +69,10 @@ pub enum DefectKind {
     RingNotClosed,
     /// More vertices than `vertices_max`.
     TooManyVertices,
+    /// 2D and 3D positions in one line, ring or MultiPoint: legal GeoJSON that shapely cannot read.
+    MixedDimensions,
+    /// A position of more than three numbers: legal GeoJSON that shapely cannot read.
+    TooManyNumbers,
     /// The check itself panicked: the geometry is not trusted.
     CheckFailed,
 }
@@ -86,7 +92,40 @@ impl DefectKind {
             DefectKind::InvalidCoordinate => "Invalid Coordinate",
             DefectKind::RingNotClosed => "Ring is not closed",
             DefectKind::TooManyVertices => "Too many vertices",
+            DefectKind::MixedDimensions => "2D and 3D positions are mixed",
+            DefectKind::TooManyNumbers => "More than three numbers in a position",
             DefectKind::CheckFailed => "geometry check failed",
+        }
+    }
+}
+
+/// `[west, south, east, north]` over all positions, `None` without any. Antimeridian shapes are taken as given.
+pub fn bbox(geometry: &Geometry) -> Option<[f64; 4]> {
+    let mut bounds: Option<[f64; 4]> = None;
+    geometry.for_each_position(&mut |[x, y]| {
+        bounds = Some(match bounds {
+            None => [x, y, x, y],
+            Some([west, south, east, north]) => [west.min(x), south.min(y), east.max(x), north.max(y)],
+        });
+    });
+    bounds
+}
+
+impl Geometry {
+    /// Calls `f` with every position, in the order of the text.
+    pub fn for_each_position(&self, f: &mut impl FnMut([f64; 2])) {
+        match self {
+            Geometry::Point(position) => position.iter().copied().for_each(f),
+            Geometry::MultiPoint(line) | Geometry::LineString(line) => line.iter().copied().for_each(f),
+            Geometry::MultiLineString(lines) | Geometry::Polygon(lines) => {
+                lines.iter().flatten().copied().for_each(f);
+            }
+            Geometry::MultiPolygon(polygons) => polygons.iter().flatten().flatten().copied().for_each(f),
+            Geometry::GeometryCollection(members) => {
+                for member in members {
+                    member.for_each_position(f);
+                }
+            }
         }
     }
 }
