@@ -6,10 +6,12 @@
 //! table in a unit test, and the simulated world runs the same code as the appliance.
 //!
 //! Reading order: [`ids`] and [`time`] are the vocabulary; [`event`], [`geometry`], [`key`] and [`route`] make an
-//! event of bytes; [`classify`], [`backoff`], [`budget`], [`hold`] are the leaves that [`decide`] puts together;
+//! event of bytes; [`classify`] (with [`body`] and [`retry_after`]), [`backoff`],
+//! [`budget`], [`hold`] are the leaves that [`decide`] puts together;
 //! [`wheel`] and [`delivery`] carry the [`dispatcher`].
 
 pub mod backoff;
+pub mod body;
 pub mod budget;
 pub mod classify;
 pub mod decide;
@@ -22,6 +24,7 @@ pub mod ids;
 pub mod json;
 pub mod key;
 pub mod policy;
+pub mod retry_after;
 pub mod route;
 pub mod text;
 pub mod time;
