@@ -29,3 +29,4 @@ pub mod route;
 pub mod text;
 pub mod time;
 pub mod wheel;
+pub mod window;

@@ -5,7 +5,8 @@
 //! to poll again though nothing happened. Time and randomness come in as arguments.
 //!
 //! **The caller's duty.** After any `handle_*` and at `next_wake`, poll until `None`. Every action has exactly one
-//! answer: `Attempt` → [`Dispatcher::handle_outcome`] (or [`Dispatcher::handle_lost`]), then write the settlement it
+//! answer: `Attempt` → [`Dispatcher::handle_outcome`] (or [`Dispatcher::handle_lost`], or
+//! [`Dispatcher::handle_unread`]), then write the settlement it
 //! returns and call [`Dispatcher::handle_settled`]; `Settle` → write it, then `handle_settled`; `LoadPage` →
 //! [`Dispatcher::handle_page`] (or [`Dispatcher::handle_page_failed`]); `LoadScheduled` →
 //! [`Dispatcher::handle_scheduled`] (or `handle_scheduled_failed`). `Persist` has none.
@@ -13,6 +14,9 @@
 //! Invariants: a delivery has at most one attempt running and is never offered again before its settlement is
 //! written; at most [`READY_MAX`] first attempts and [`WAITING_MAX`] waits are in memory per endpoint; endpoints
 //! share nothing.
+
+mod endpoint;
+mod queue;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,11 +29,14 @@ use super::hold::HoldReason;
 use super::ids::{EndpointId, Seq};
 use super::policy::EndpointPolicy;
 use super::time::{Now, StoreTime};
+use endpoint::Endpoint;
 
 /// Ready deliveries of an endpoint in memory: some seconds of work at full speed, about 0.5 MiB.
 pub const READY_MAX: usize = 1024;
 /// Waiting deliveries of an endpoint in memory; the rest stays in the persisted schedule.
 pub const WAITING_MAX: usize = 2048;
+/// Between tries of a read that the store refused.
+const READ_AGAIN: Duration = Duration::from_secs(1);
 /// Buckets of attempts by number: 1 to 7, and "8 and more".
 pub const ATTEMPT_BUCKETS: usize = 8;
 
@@ -169,7 +176,9 @@ pub struct EndpointSnapshot {
 /// The machine. See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Dispatcher {
-    endpoints: BTreeMap<EndpointId, EndpointPolicy>,
+    endpoints: BTreeMap<EndpointId, Endpoint>,
+    /// Endpoint to be asked first at the next poll, so that none is always last.
+    turn: Option<EndpointId>,
 }
 
 impl Dispatcher {
@@ -183,107 +192,180 @@ impl Dispatcher {
         &mut self,
         id: EndpointId,
         policy: EndpointPolicy,
-        _restored: EndpointMemory,
-        _now: StoreTime,
+        restored: EndpointMemory,
+        now: StoreTime,
     ) {
-        self.endpoints.insert(id, policy);
+        self.endpoints.insert(id, Endpoint::new(id, policy, restored, now));
+    }
+
+    /// Whether ages can be believed; until told so, nothing expires. Outcomes tell it too.
+    pub fn handle_clock(&mut self, trusted: bool) {
+        for endpoint in self.endpoints.values_mut() {
+            endpoint.handle_clock(trusted);
+        }
     }
 
     /// Events up to `newest` are durable; any endpoint may have new deliveries.
-    pub fn handle_appended(&mut self, _newest: Seq, _now: StoreTime) {}
+    pub fn handle_appended(&mut self, newest: Seq, _now: StoreTime) {
+        for endpoint in self.endpoints.values_mut() {
+            endpoint.queue.appended(newest);
+        }
+    }
 
     /// This endpoint may have pending deliveries that the last page did not show.
-    pub fn handle_backlog(&mut self, _endpoint: EndpointId) {}
+    pub fn handle_backlog(&mut self, endpoint: EndpointId) {
+        if let Some(endpoint) = self.endpoints.get_mut(&endpoint) {
+            endpoint.queue.more();
+        }
+    }
 
     /// Answer to [`Action::LoadPage`].
     pub fn handle_page(
         &mut self,
-        _endpoint: EndpointId,
-        _page: Vec<Loaded>,
-        _scanned_to: Seq,
-        _end: bool,
-        _now: StoreTime,
+        endpoint: EndpointId,
+        page: Vec<Loaded>,
+        scanned_to: Seq,
+        end: bool,
+        now: StoreTime,
     ) {
+        if let Some(endpoint) = self.endpoints.get_mut(&endpoint) {
+            endpoint.handle_page(page, scanned_to, end, now);
+        }
     }
 
     /// The page could not be read; it is asked for again after a second.
-    pub fn handle_page_failed(&mut self, _endpoint: EndpointId, _now: StoreTime) {}
+    pub fn handle_page_failed(&mut self, endpoint: EndpointId, now: StoreTime) {
+        if let Some(endpoint) = self.endpoints.get_mut(&endpoint) {
+            endpoint.queue.page_failed(now + READ_AGAIN);
+        }
+    }
 
     /// Answer to [`Action::LoadScheduled`]: every wait due up to `complete_until` is in `waits` (so it is `until`, or
     /// the last due time in `waits` if the limit cut it short).
     pub fn handle_scheduled(
         &mut self,
-        _endpoint: EndpointId,
-        _waits: Vec<LoadedWaiting>,
-        _complete_until: StoreTime,
-        _now: StoreTime,
+        endpoint: EndpointId,
+        waits: Vec<LoadedWaiting>,
+        complete_until: StoreTime,
+        now: StoreTime,
     ) {
+        if let Some(endpoint) = self.endpoints.get_mut(&endpoint) {
+            endpoint.handle_scheduled(waits, complete_until, now);
+        }
     }
 
     /// The schedule could not be read; it is asked for again after a second.
-    pub fn handle_scheduled_failed(&mut self, _endpoint: EndpointId, _now: StoreTime) {}
+    pub fn handle_scheduled_failed(&mut self, endpoint: EndpointId, now: StoreTime) {
+        if let Some(endpoint) = self.endpoints.get_mut(&endpoint) {
+            endpoint.queue.schedule_failed(now + READ_AGAIN);
+        }
+    }
 
     /// An attempt has ended. Returns what to write; its last history entry is this attempt. `None` for an attempt that
-    /// was not asked for.
+    /// was not asked for, or whose delivery a person has ended meanwhile.
     pub fn handle_outcome(
         &mut self,
-        _endpoint: EndpointId,
-        _seq: Seq,
-        _outcome: &Outcome,
-        _latency: Duration,
-        _now: Now,
-        _rng: &mut impl Rng,
+        endpoint: EndpointId,
+        seq: Seq,
+        outcome: &Outcome,
+        latency: Duration,
+        now: Now,
+        rng: &mut impl Rng,
     ) -> Option<Settlement> {
-        None
+        self.endpoints.get_mut(&endpoint)?.handle_outcome(seq, outcome, latency, now, rng)
     }
 
     /// The settlement of this delivery is written.
-    pub fn handle_settled(&mut self, _endpoint: EndpointId, _seq: Seq, _now: StoreTime) {}
+    pub fn handle_settled(&mut self, endpoint: EndpointId, seq: Seq, now: StoreTime) {
+        if let Some(endpoint) = self.endpoints.get_mut(&endpoint) {
+            endpoint.handle_settled(seq, now);
+        }
+    }
 
     /// The event's bytes could not be read; the store counts it as lost. The attempt that asked for it never ran.
-    pub fn handle_lost(&mut self, _endpoint: EndpointId, _seq: Seq, _now: StoreTime) {}
+    pub fn handle_lost(&mut self, endpoint: EndpointId, seq: Seq, _now: StoreTime) {
+        if let Some(endpoint) = self.endpoints.get_mut(&endpoint) {
+            endpoint.handle_lost(seq);
+        }
+    }
+
+    /// The event's bytes could not be read for now; the attempt never ran and is asked for again after a second.
+    pub fn handle_unread(&mut self, endpoint: EndpointId, seq: Seq, now: StoreTime) {
+        if let Some(endpoint) = self.endpoints.get_mut(&endpoint) {
+            endpoint.handle_unread(seq, now + READ_AGAIN);
+        }
+    }
 
     /// The delivery ended by other means: a person discarded it, a policy dropped it.
-    pub fn handle_ended(&mut self, _endpoint: EndpointId, _seq: Seq) {}
+    pub fn handle_ended(&mut self, endpoint: EndpointId, seq: Seq) {
+        if let Some(endpoint) = self.endpoints.get_mut(&endpoint) {
+            endpoint.handle_ended(seq);
+        }
+    }
 
     /// An operator stops the endpoint; running attempts finish, data is kept.
-    pub fn handle_pause(&mut self, _endpoint: EndpointId, _now: StoreTime) -> Option<EndpointStatus> {
-        None
+    pub fn handle_pause(&mut self, endpoint: EndpointId, now: StoreTime) -> Option<EndpointStatus> {
+        self.endpoints.get_mut(&endpoint).map(|endpoint| endpoint.handle_pause(now))
     }
 
     /// An operator lifts pause, disablement and hold; attempts start again with a window of one.
-    pub fn handle_resume(&mut self, _endpoint: EndpointId, _now: StoreTime) -> Option<EndpointStatus> {
-        None
+    pub fn handle_resume(&mut self, endpoint: EndpointId, now: StoreTime) -> Option<EndpointStatus> {
+        self.endpoints.get_mut(&endpoint).map(|endpoint| endpoint.handle_resume(now))
     }
 
     /// An operator wants the held endpoint probed now.
-    pub fn handle_probe(&mut self, _endpoint: EndpointId, _now: StoreTime) -> Option<EndpointStatus> {
-        None
+    pub fn handle_probe(&mut self, endpoint: EndpointId, now: StoreTime) -> Option<EndpointStatus> {
+        self.endpoints.get_mut(&endpoint).map(|endpoint| endpoint.handle_probe(now))
     }
 
     /// Dead letters from `lowest` on are pending again.
-    pub fn handle_redriven(&mut self, _endpoint: EndpointId, _lowest: Seq, _now: StoreTime) {}
+    pub fn handle_redriven(&mut self, endpoint: EndpointId, lowest: Seq, _now: StoreTime) {
+        if let Some(endpoint) = self.endpoints.get_mut(&endpoint) {
+            endpoint.queue.redriven(lowest);
+        }
+    }
 
     /// The box's network changed: held endpoints probe soon.
-    pub fn handle_link_change(&mut self, _now: StoreTime, _rng: &mut impl Rng) {}
+    pub fn handle_link_change(&mut self, now: StoreTime, rng: &mut impl Rng) {
+        for endpoint in self.endpoints.values_mut() {
+            endpoint.handle_link_change(now, rng);
+        }
+    }
 
     /// What to do next; call until `None`.
-    pub fn poll(&mut self, _now: StoreTime, _rng: &mut impl Rng) -> Option<Action> {
+    pub fn poll(&mut self, now: StoreTime, rng: &mut impl Rng) -> Option<Action> {
+        let from = self.turn.unwrap_or(EndpointId(0));
+        let later = self.endpoints.range_mut(from..);
+        for (id, endpoint) in later {
+            if let Some(action) = endpoint.poll(now, rng) {
+                self.turn = Some(EndpointId(id.0 + 1));
+                return Some(action);
+            }
+        }
+        for (id, endpoint) in self.endpoints.range_mut(..from) {
+            if let Some(action) = endpoint.poll(now, rng) {
+                self.turn = Some(EndpointId(id.0 + 1));
+                return Some(action);
+            }
+        }
         None
     }
 
     /// When to poll again if nothing happens before.
     pub fn next_wake(&self) -> Option<StoreTime> {
-        None
+        self.endpoints.values().filter_map(Endpoint::next_wake).min()
     }
 
     /// Attempts running at all endpoints.
     pub fn in_flight(&self) -> usize {
-        0
+        self.endpoints.values().map(Endpoint::in_flight).sum()
     }
 
     /// What a status page needs to know.
-    pub fn snapshot(&self, _endpoint: EndpointId, _now: StoreTime) -> Option<EndpointSnapshot> {
-        None
+    pub fn snapshot(&self, endpoint: EndpointId, now: StoreTime) -> Option<EndpointSnapshot> {
+        self.endpoints.get(&endpoint).map(|endpoint| endpoint.snapshot(now))
     }
 }
+
+#[cfg(test)]
+mod tests;
