@@ -1,0 +1,155 @@
+//! Orders to the appliance: what the selection is, and the question that must be answered before one is sent.
+
+use crate::core::text::visible;
+use crate::wire::{DeadLetterActionView, DeadLetterSelection};
+
+use super::super::keymap::Action;
+use super::super::message::{Command, DeadVerb, EndpointVerb, Kind, Request};
+use super::super::model::{Confirm, Model};
+use super::super::words;
+use super::{notice, replies};
+
+/// The dead letters that an order would mean: all that match, or the marked, or the one under the cursor.
+fn selection(model: &Model) -> Option<DeadLetterSelection> {
+    if let Some(open) = &model.dead.open {
+        return Some(DeadLetterSelection { ids: vec![open.id.clone()], ..DeadLetterSelection::default() });
+    }
+    if model.dead.all {
+        return Some(DeadLetterSelection {
+            endpoint: model.dead.endpoint.clone(),
+            class: model.dead.class,
+            bbox: model.area,
+            ..DeadLetterSelection::default()
+        });
+    }
+    let ids: Vec<String> = if model.dead.marked.is_empty() {
+        model.dead_rows().get(model.dead.page.at).map(|row| row.id.clone()).into_iter().collect()
+    } else {
+        model.dead.marked.iter().cloned().collect()
+    };
+    (!ids.is_empty()).then(|| DeadLetterSelection { ids, ..DeadLetterSelection::default() })
+}
+
+/// Begins an order; nothing is sent but, for counting, a dry run.
+pub(super) fn begin(model: &mut Model, action: Action, commands: &mut Vec<Command>) {
+    if model.settings.keymap.acts(action) && !model.settings.allow_actions {
+        notice(model, "read-only: start with --allow-actions to change anything".to_owned(), false);
+        return;
+    }
+    if model.asked.contains(&Kind::Order) {
+        notice(model, "the last order has not been answered yet".to_owned(), false);
+        return;
+    }
+    match action {
+        Action::Pause => endpoint(model, EndpointVerb::Pause),
+        Action::Resume => endpoint(model, EndpointVerb::Resume),
+        Action::Probe => endpoint(model, EndpointVerb::Probe),
+        Action::Repair => repair(model),
+        Action::Export => export(model),
+        Action::Redrive => count(model, DeadVerb::Redrive, commands),
+        Action::Discard => count(model, DeadVerb::Discard, commands),
+        _ => {}
+    }
+}
+
+fn count(model: &mut Model, verb: DeadVerb, commands: &mut Vec<Command>) {
+    match selection(model) {
+        None => notice(model, "no dead letter is selected".to_owned(), false),
+        Some(mut selection) => {
+            selection.dry_run = true;
+            send(model, Request::Count(verb, Box::new(selection)), commands);
+        }
+    }
+}
+
+fn repair(model: &mut Model) {
+    let one = selection(model).filter(|selection| selection.ids.len() == 1);
+    match one {
+        None => notice(model, "repair takes one dead letter at a time".to_owned(), false),
+        Some(selection) => {
+            let id = selection.ids.into_iter().next().unwrap_or_default();
+            let text = format!(
+                "Repair 1 dead letter ({}) as a new event? The old one stays until discarded.",
+                visible(&id)
+            );
+            replies::confirm(model, Request::Repair(id), text, None);
+        }
+    }
+}
+
+fn export(model: &mut Model) {
+    let Some(selection) = selection(model) else {
+        notice(model, "no dead letter is selected".to_owned(), false);
+        return;
+    };
+    let what = if selection.ids.is_empty() {
+        format!("every dead letter that matches (of {})", words::count(model.dead.total))
+    } else {
+        plural(selection.ids.len() as u64)
+    };
+    let text = format!("Write {what} to a GeoJSON text sequence in this directory?");
+    replies::confirm(model, Request::Export(Box::new(selection)), text, None);
+}
+
+fn endpoint(model: &mut Model, verb: EndpointVerb) {
+    let Some(name) = model.endpoints().get(model.endpoint_at).cloned() else { return };
+    let shown = visible(&name).into_owned();
+    let text = match verb {
+        EndpointVerb::Pause => {
+            format!("Pause 1 endpoint, {shown}? No attempts are made; its events are kept.")
+        }
+        EndpointVerb::Resume => format!("Resume 1 endpoint, {shown}?"),
+        EndpointVerb::Probe => format!("Probe 1 endpoint, {shown}, now, with one pending event?"),
+    };
+    replies::confirm(model, Request::Endpoint(verb, name), text, None);
+}
+
+fn plural(count: u64) -> String {
+    let letters = if count == 1 { "dead letter" } else { "dead letters" };
+    format!("{} {letters}", words::count(count))
+}
+
+/// The question for a counted order. Dropping more than one thing for good takes typing their number: no key that was
+/// meant for something else can do that.
+pub(super) fn confirm_dead(
+    verb: DeadVerb,
+    mut selection: DeadLetterSelection,
+    counted: &DeadLetterActionView,
+) -> Confirm {
+    selection.dry_run = false;
+    let what = match selection.ids.as_slice() {
+        [id] => format!("{} ({})", plural(counted.matched), visible(id)),
+        _ => plural(counted.matched),
+    };
+    let mut text = match verb {
+        DeadVerb::Redrive => format!("Redrive {what}? They keep their keys and bytes."),
+        DeadVerb::Discard => format!("Discard {what} for good?"),
+    };
+    if counted.skipped > 0 {
+        let why = counted.skipped_reason.as_deref().unwrap_or("not possible");
+        text.push_str(&format!(" {} will be skipped: {}.", words::count(counted.skipped), visible(why)));
+    }
+    let needs = (verb == DeadVerb::Discard && counted.matched > 1).then(|| counted.matched.to_string());
+    Confirm { request: Request::Dead(verb, Box::new(selection)), text, needs, typed: String::new() }
+}
+
+/// What came of it.
+pub(super) fn done_words(verb: DeadVerb, done: &DeadLetterActionView) -> String {
+    let word = match verb {
+        DeadVerb::Redrive => "redriven",
+        DeadVerb::Discard => "discarded",
+    };
+    let mut text = format!("{word} {} of {}", words::count(done.done), plural(done.matched));
+    if done.skipped > 0 {
+        let why = done.skipped_reason.as_deref().unwrap_or("not possible");
+        text.push_str(&format!("; {} skipped: {}", words::count(done.skipped), visible(why)));
+    }
+    text
+}
+
+/// Sends an order or a count.
+pub(super) fn send(model: &mut Model, request: Request, commands: &mut Vec<Command>) {
+    if model.asked.insert(request.kind()) {
+        commands.push(Command::Fetch(request));
+    }
+}
