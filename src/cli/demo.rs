@@ -21,6 +21,7 @@ use crate::client::{AdminClient, EventMedia, PostOptions, Posted, Target};
 use crate::clock::{Clock, ClockTrust};
 use crate::config::Config;
 use crate::config::units::Span;
+use crate::dashboard::{self, DashArgs};
 use crate::receiver::record::{Options, Totals};
 use crate::receiver::script;
 use crate::receiver::{Power, Receiver};
@@ -94,7 +95,7 @@ pub fn run(args: &DemoArgs, log: &LogArgs) -> anyhow::Result<ExitCode> {
         let quit = CancellationToken::new();
         crate::shutdown::on_signal(quit.clone())?;
         let ride = Ride { args, receiver: &receiver, target, quit: quit.clone() };
-        let status = if screen { ride.drive(true).await? } else { ride.drive(true).await? };
+        let status = if screen { ride.watched().await? } else { ride.drive(true).await? };
         let seen = receiver.stop().await.context("stop the receiver")?;
         stop.cancel();
         appliance.wait().await?;
@@ -112,6 +113,25 @@ struct Ride<'a> {
 }
 
 impl Ride<'_> {
+    /// The ride under the dashboard. Leaving the dashboard ends the ride; the end of the ride closes the dashboard.
+    async fn watched(&self) -> anyhow::Result<StatusView> {
+        let args = DashArgs { allow_actions: true, ..DashArgs::default() };
+        let screen = dashboard::run_with(&args, AdminClient::new(self.target.clone())?);
+        let ride = self.drive(false);
+        let (mut screen, mut ride) = (std::pin::pin!(screen), std::pin::pin!(ride));
+        let mut watching = true;
+        loop {
+            tokio::select! {
+                status = &mut ride => return status,
+                left = &mut screen, if watching => {
+                    left?;
+                    watching = false;
+                    self.quit.cancel();
+                }
+            }
+        }
+    }
+
     /// The fleet drives, the receiver goes down and comes back, the backlog drains; the last status.
     async fn drive(&self, lines: bool) -> anyhow::Result<StatusView> {
         let client = Arc::new(AdminClient::new(self.target.clone())?);

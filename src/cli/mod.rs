@@ -68,6 +68,8 @@ enum Command {
     Send(send::SendArgs),
     /// Ledger and endpoints of a running appliance
     Status(status::StatusArgs),
+    /// The terminal dashboard of a running appliance
+    Dash(DashArgs),
     /// What is pending
     Outbox(outbox::OutboxArgs),
     /// One event's story, attempt by attempt
@@ -87,6 +89,15 @@ enum Command {
         /// Which shell
         shell: clap_complete::Shell,
     },
+}
+
+/// Arguments of `dash`, with the connection.
+#[derive(Debug, Args)]
+struct DashArgs {
+    #[command(flatten)]
+    connect: Connect,
+    #[command(flatten)]
+    dash: crate::dashboard::DashArgs,
 }
 
 /// How to find a running appliance.
@@ -152,6 +163,10 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => demo::run(&args, &log),
         Command::Send(args) => block_on(send::run(args)),
         Command::Status(args) => block_on(status::run(args)),
+        Command::Dash(args) => {
+            let target = args.connect.target()?;
+            block_on(async move { crate::dashboard::run(&args.dash, target).await })
+        }
         Command::Outbox(args) => block_on(outbox::run(args)),
         Command::Event(args) => block_on(event::run(args)),
         Command::Dlq(args) => block_on(dlq::run(args)),
