@@ -69,7 +69,7 @@ enum Command {
     /// Ledger and endpoints of a running appliance
     Status(status::StatusArgs),
     /// The terminal dashboard of a running appliance
-    Dash(DashArgs),
+    Dash(DashCommand),
     /// What is pending
     Outbox(outbox::OutboxArgs),
     /// One event's story, attempt by attempt
@@ -93,7 +93,7 @@ enum Command {
 
 /// Arguments of `dash`, with the connection.
 #[derive(Debug, Args)]
-struct DashArgs {
+struct DashCommand {
     #[command(flatten)]
     connect: Connect,
     #[command(flatten)]
