@@ -152,3 +152,70 @@ fn well(status: &StatusView) -> String {
     };
     format!("all well: {endpoints}, {waiting}{dead}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::demo::{Demo, Scene};
+    use super::*;
+
+    fn check(scene: Scene, second: u64, change: impl Fn(&mut StatusView), mood: Mood, words: &str) {
+        let mut status = Demo::of_scene(scene).status(second);
+        change(&mut status);
+        assert_eq!(of_status(&status), (mood, words.to_owned()));
+    }
+
+    #[test]
+    fn the_state_is_said_in_words_worst_first() {
+        let same = |_: &mut StatusView| {};
+        check(Scene::Empty, 0, same, Mood::Well, "1 endpoint up, no event yet");
+        check(
+            Scene::Held,
+            1_321,
+            same,
+            Mood::Bad,
+            "hq held 12 min: connection refused; 4 185 pending, oldest 12 min; drains in 4 min once back; \
+             disk full in 31 h",
+        );
+        check(
+            Scene::Draining,
+            1_375,
+            same,
+            Mood::Watch,
+            "draining: 2 808 pending, oldest 8 min, done in 1 min",
+        );
+        check(
+            Scene::Healthy,
+            540,
+            |status| {
+                status.ledger.pending = 0;
+                status.ledger.dead = 0;
+            },
+            Mood::Well,
+            "all well: 3 endpoints up, nothing waits",
+        );
+        check(
+            Scene::FullDisk,
+            540,
+            |status| {
+                status.ledger.balanced = false;
+                status.not_ready_reason = Some("full\u{1b}[2J".to_owned());
+            },
+            Mood::Bad,
+            "the ledger does not balance; not ready: full\\u{1b}[2J; disk full: new events are refused",
+        );
+        check(
+            Scene::Healthy,
+            540,
+            |status| {
+                status.ledger.pending = 0;
+                status.ledger.lost = 2;
+                status.endpoints[1].state = EndpointState::Paused;
+                status.endpoints[2].state = EndpointState::Disabled;
+                status.clock.trusted = false;
+            },
+            Mood::Bad,
+            "2 lost to damage; archive paused by an operator; city disabled: it answered 410 gone; clock not \
+             trusted, nothing expires",
+        );
+    }
+}

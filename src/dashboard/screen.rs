@@ -113,6 +113,7 @@ fn draw(screen: &mut Screen, model: &mut Model) -> io::Result<()> {
 }
 
 /// The end of the input, and any error of it, is the end: asking a dead terminal again would spin.
+#[expect(clippy::needless_pass_by_value, reason = "an event is handed over, not looked at")]
 fn handle_event(event: Option<io::Result<Event>>) -> Next {
     match event {
         None | Some(Err(_)) => Next::End(Ended::Lost),

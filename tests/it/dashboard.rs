@@ -1,5 +1,6 @@
 //! Screens without a terminal: every pane in every state at three sizes, and no size or input that breaks one.
 
+use std::fmt::Write as _;
 use std::sync::Mutex;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
@@ -103,7 +104,7 @@ fn every_pane_in_every_state_at_every_size() {
                 if lost {
                     lose(&mut model);
                 }
-                frames.push_str(&format!("=== {}x{}\n{}", size.0, size.1, frame(&model)));
+                let _ = write!(frames, "=== {}x{}\n{}", size.0, size.1, frame(&model));
             }
             insta::assert_snapshot!(format!("{}-{name}", pane_name(pane)), frames);
         }
@@ -127,7 +128,7 @@ fn opened_letters_events_questions_and_help() {
             let (mut model, demo) = model_of(settings(), Scene::Held, pane, size);
             send(&mut model, &demo, Message::Tick);
             press(&mut model, &demo, keys);
-            frames.push_str(&format!("=== {}x{}\n{}", size.0, size.1, frame(&model)));
+            let _ = write!(frames, "=== {}x{}\n{}", size.0, size.1, frame(&model));
         }
         insta::assert_snapshot!(name, frames);
     }

@@ -25,7 +25,7 @@ pub(super) fn dead_traits(index: u64) -> (FailureClass, &'static str, (f64, f64)
         18 => FailureClass::Poison,
         _ => CLASSES[5],
     };
-    let endpoint = if mix(index * 5 + 2) % 4 == 0 { "archive" } else { "hq" };
+    let endpoint = if mix(index * 5 + 2).is_multiple_of(4) { "archive" } else { "hq" };
     (class, endpoint, place(index + 50_000))
 }
 
@@ -97,7 +97,7 @@ fn dead_history(index: u64, class: FailureClass, died_ms: i64) -> Vec<AttemptRec
         .collect();
     if let Some(last) = history.last_mut() {
         last.delay_ms = None;
-        last.answer = "{\"error\":\"zone is unknown\",\"zone\":\"Z-17\"}".to_owned();
+        last.answer = String::from("{\"error\":\"zone is unknown\",\"zone\":\"Z-17\"}");
     }
     history
 }
@@ -138,7 +138,7 @@ impl Demo {
         })
     }
 
-    pub(super) fn dead_page(&self, query: &DeadQuery, now_s: u64) -> DeadLetterPage {
+    pub(in super::super) fn dead_page(&self, query: &DeadQuery, now_s: u64) -> DeadLetterPage {
         let from = query.cursor.as_deref().and_then(|cursor| cursor.parse().ok()).unwrap_or(0);
         let mut found = self.matching(query.class, query.endpoint.as_deref(), query.bbox, from);
         let entries =
@@ -178,7 +178,7 @@ impl Demo {
         }
     }
 
-    pub(super) fn event(&self, index: u64, now_s: u64) -> EventView {
+    pub(super) fn event(index: u64, now_s: u64) -> EventView {
         let (lon, lat) = place(index);
         let accepted_ms = EPOCH_MS + (now_s as i64 - 700) * 1000 + index as i64 * 170;
         EventView {
@@ -194,7 +194,7 @@ impl Demo {
         }
     }
 
-    pub(super) fn delivery(&self, index: u64, now_s: u64) -> DeliveryView {
+    pub(super) fn delivery(index: u64, now_s: u64) -> DeliveryView {
         let attempts = (mix(index) % 4) as u32;
         let at_ms = EPOCH_MS + now_s as i64 * 1000;
         DeliveryView {
@@ -220,8 +220,8 @@ impl Demo {
         let to = pending.min(from + PAGE_ROWS);
         let entries = (from..to)
             .map(|index| OutboxEntry {
-                event: self.event(index, now_s),
-                delivery: self.delivery(index, now_s),
+                event: Self::event(index, now_s),
+                delivery: Self::delivery(index, now_s),
             })
             .collect();
         OutboxPage { entries, cursor: (to < pending).then(|| to.to_string()) }
@@ -233,8 +233,8 @@ impl Demo {
         let index = index.ok_or_else(|| FetchError::Refused(format!("no event {wanted}")))?;
         let (lon, lat) = place(index);
         Ok(EventStory {
-            event: self.event(index, now_s),
-            deliveries: vec![self.delivery(index, now_s)],
+            event: Self::event(index, now_s),
+            deliveries: vec![Self::delivery(index, now_s)],
             body: Some(dead_body(index, false, lon, lat)),
         })
     }

@@ -479,8 +479,8 @@ impl Demo {
         let cells = cells
             .into_iter()
             .map(|((x, y), (pending, dead))| MapCell {
-                lon: (x as f64 + 0.5) / 2.0,
-                lat: (y as f64 + 0.5) / 2.0,
+                lon: f64::midpoint(x as f64, 0.5),
+                lat: f64::midpoint(y as f64, 0.5),
                 pending,
                 dead,
             })

@@ -166,12 +166,7 @@ fn step(model: &mut Model, rows: isize) {
         },
         Pane::Events => match &mut model.events.open {
             Some(open) => open.scroll = moved(open.scroll, rows, view::DETAIL_LINES_MAX),
-            None => {
-                let shown = model.event_rows().len();
-                if move_in_page(&mut model.events.page, rows, shown) == Moved::ToOtherPage {
-                    ask_again(model, Kind::Outbox);
-                }
-            }
+            None => step_events(model, rows),
         },
         Pane::Map => model.map.view = model.map.view.pan(0.0, -(rows.signum() as f64)),
         Pane::Log => model.log_back = moved(model.log_back, -rows, model.log_rows().len()),
@@ -182,6 +177,13 @@ fn step(model: &mut Model, rows: isize) {
 /// `at` moved by `rows` within `0..len`.
 fn moved(at: usize, rows: isize, len: usize) -> usize {
     at.saturating_add_signed(rows).min(len.saturating_sub(1))
+}
+
+fn step_events(model: &mut Model, rows: isize) {
+    let shown = model.event_rows().len();
+    if move_in_page(&mut model.events.page, rows, shown) == Moved::ToOtherPage {
+        ask_again(model, Kind::Outbox);
+    }
 }
 
 fn step_dead(model: &mut Model, rows: isize) {
@@ -336,7 +338,7 @@ fn toggle_area(model: &mut Model) {
     }
 }
 
-pub(super) fn handle_mouse(model: &mut Model, mouse: &MouseEvent) {
+pub(super) fn handle_mouse(model: &mut Model, mouse: MouseEvent) {
     if model.confirm.is_some() {
         return;
     }

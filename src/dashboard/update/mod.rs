@@ -30,7 +30,7 @@ pub fn update(model: &mut Model, now_ms: u64, message: Message) -> Vec<Command> 
     let mut commands = Vec::new();
     match message {
         Message::Key(key) => keys::handle_key(model, &key, &mut commands),
-        Message::Mouse(mouse) => keys::handle_mouse(model, &mouse),
+        Message::Mouse(mouse) => keys::handle_mouse(model, mouse),
         Message::Resize(columns, rows) => {
             model.size = (columns, rows);
             model.changed = true;

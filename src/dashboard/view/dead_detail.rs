@@ -126,12 +126,11 @@ pub(super) fn pretty(body: &str) -> String {
     let (mut in_string, mut escaped) = (false, false);
     // Whether each open array is being kept on one line.
     let mut arrays: Vec<bool> = Vec::new();
-    let mut chars = body.char_indices().peekable();
     let newline = |out: &mut String, indent: usize| {
         out.push('\n');
         out.extend(std::iter::repeat_n("  ", indent.min(40)));
     };
-    while let Some((at, c)) = chars.next() {
+    for (at, c) in body.char_indices() {
         if in_string {
             out.push(c);
             (in_string, escaped) = match c {

@@ -36,6 +36,7 @@ impl<'a> Pen<'a> {
     }
 
     /// One line; the pen moves on.
+    #[expect(clippy::needless_pass_by_value, reason = "lines are made to be drawn once")]
     pub(super) fn line(&mut self, line: Line<'_>) {
         if self.area.height > 0 && self.area.width > 0 {
             self.buf.set_line(self.area.x, self.area.y, &line, self.area.width);
