@@ -109,7 +109,8 @@ impl SequenceSplitter {
         }
     }
 
-    /// The stream has ended: the rest is an element.
+    /// The stream has ended: the rest is an element. Not to be called when the other side hung up before the end:
+    /// then the rest is no one's whole event.
     pub fn finish(&mut self) {
         self.finished = true;
     }
