@@ -306,9 +306,7 @@ impl<'a> Scanner<'a> {
         let start = self.at - 1;
         let bytes = self.text.as_bytes();
         loop {
-            while bytes.get(self.at).is_some_and(|byte| PLAIN[usize::from(*byte)]) {
-                self.at += 1;
-            }
+            self.at += bytes[self.at..].iter().take_while(|byte| PLAIN[usize::from(**byte)]).count();
             match self.byte() {
                 Some(b'"') => {
                     self.at += 1;

@@ -3,6 +3,8 @@
 #![allow(missing_docs)]
 
 mod dashboard;
+mod data;
+mod documents;
 mod keys;
 mod receiver;
 mod sender;

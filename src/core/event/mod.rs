@@ -22,8 +22,6 @@ mod observed;
 mod pointer;
 mod prepare;
 mod reject;
-#[allow(missing_docs)]
-mod seam;
 mod settings;
 mod split;
 

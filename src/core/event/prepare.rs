@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use super::seam::{Limits, bbox, geometry as parse_geometry};
 use crate::core::delivery::{DeadReason, FailureClass, Stage};
-use crate::core::geometry::{Defect, Geometry, GeometryVerdict, check};
+use crate::core::geometry::parse::{Limits, geometry as parse_geometry};
+use crate::core::geometry::{Defect, Geometry, GeometryVerdict, bbox, check};
 use crate::core::ids::{Device, EndpointId, EventType};
 use crate::core::json::{DEPTH_MAX, Kind, Scanner, Span, SyntaxError, unescape};
 use crate::core::key::{self, Parts, Recipe};

@@ -1,6 +1,6 @@
 //! Why a text makes no event: one sentence that names what and where, and the status it deserves alone.
 
-use super::seam::GeometryRefusal;
+use crate::core::geometry::parse::GeometryRefusal;
 use crate::core::json::{Fault, SyntaxError};
 
 use super::split::SplitError;
