@@ -14,10 +14,9 @@ use crate::{shutdown, telemetry};
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
-#[group(id = "source", required = true, multiple = false, args = ["config", "to"])]
 pub struct RunArgs {
     /// Config file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "to", required_unless_present = "to")]
     config: Option<PathBuf>,
     /// Run without a file: deliver everything to this URL, under the endpoint name `default`
     #[arg(long, value_name = "URL")]
