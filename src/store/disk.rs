@@ -79,8 +79,7 @@ impl Disk for FileDisk {
 
     fn create(&self, segment: u64, capacity: u64) -> io::Result<Arc<dyn SegmentFile>> {
         let path = self.path(segment);
-        let file =
-            OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(&path)?;
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(&path)?;
         let room = match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, capacity) {
             // File systems without it: the log grows by writing, each sync then costs a little more.
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(()),

@@ -4,8 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::delivery::IllegalTransition;
-
 /// Why a store does not open. Damage is never a reason: it is set aside, counted and reported in
 /// [`super::Recovery`].
 #[derive(Debug, thiserror::Error)]
@@ -63,9 +61,6 @@ pub enum OpenError {
 /// Why a call other than `append` did nothing.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The delivery is not in a state that allows it: it has ended, or was dead, or never was. Nothing was written.
-    #[error(transparent)]
-    Transition(#[from] IllegalTransition),
     /// The disk is full even for settlements; try later.
     #[error("the disk is full")]
     Full {

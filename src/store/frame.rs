@@ -96,7 +96,15 @@ impl Home {
     }
 
     /// Fills the head of a frame whose content stands in `frame[FRAME_HEAD..]`.
-    pub(super) fn seal(self, frame: &mut [u8], offset: u64, lsn: u64, unsynced: u32, kind: Kind, version: u8) {
+    pub(super) fn seal(
+        self,
+        frame: &mut [u8],
+        offset: u64,
+        lsn: u64,
+        unsynced: u32,
+        kind: Kind,
+        version: u8,
+    ) {
         let (head, content) = frame.split_at_mut(FRAME_HEAD);
         head[..4].copy_from_slice(&MAGIC);
         head[4..8].copy_from_slice(&(content.len() as u32).to_le_bytes());

@@ -74,6 +74,7 @@ pub(super) struct Log {
     next_lsn: u64,
     /// Everything up to here is on the device.
     synced_lsn: u64,
+    dirty: bool,
     segment_bytes: u64,
     /// Bytes written and syncs done by this process.
     pub(super) written_bytes: u64,
@@ -95,6 +96,7 @@ impl Log {
             next_segment,
             next_lsn,
             synced_lsn: next_lsn - 1,
+            dirty: false,
             segment_bytes,
             written_bytes: 0,
             syncs: 0,
@@ -110,7 +112,12 @@ impl Log {
     }
 
     pub(super) fn dirty(&self) -> bool {
-        self.synced_lsn < self.last_lsn()
+        self.dirty
+    }
+
+    /// The mark that was just written does not make the log dirty: it needs no sync of its own.
+    pub(super) fn marked(&mut self) {
+        self.dirty = false;
     }
 
     /// Active segment with its tail and capacity.
@@ -154,7 +161,14 @@ impl Log {
 
     /// Gives up the active segment; the next group begins a new one.
     pub(super) fn abandon_segment(&mut self) -> Option<(u64, u64)> {
+        self.dirty = false;
         self.active.take().map(|active| (active.segment, active.tail))
+    }
+
+    /// Gives back the room behind the end of a segment that is not written any more.
+    pub(super) fn truncate(&self, segment: u64, len: u64) {
+        // It is only room: what fails here is tried again at the next start.
+        let _ = self.disk.truncate(segment, len);
     }
 
     /// Writes a group at the tail. After an error nothing of it counts.
@@ -169,11 +183,11 @@ impl Log {
             let offset = active.tail + start as u64;
             let unsynced = u32::try_from(lsn - self.synced_lsn).unwrap_or(u32::MAX);
             home.seal(&mut group.bytes[start..end], offset, lsn, unsynced, kind, VERSION);
-            let place =
-                Place { segment: active.segment, offset: offset as u32, bytes: (end - start) as u32 };
+            let place = Place { segment: active.segment, offset: offset as u32, bytes: (end - start) as u32 };
             written.push(Written { lsn, place });
         }
         active.file.write_at(&group.bytes, active.tail)?;
+        self.dirty = true;
         active.tail += group.bytes.len() as u64;
         active.events += group.frames.iter().filter(|(_, kind)| *kind == Kind::Accepted).count() as u64;
         self.written_bytes += group.bytes.len() as u64;
@@ -183,12 +197,13 @@ impl Log {
     /// Syncs what was written. After an error the pages may be gone: the caller gives up the segment.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         if let Some(active) = &self.active
-            && self.dirty()
+            && self.dirty
         {
             active.file.sync()?;
             self.syncs += 1;
+            self.dirty = false;
+            self.synced_lsn = self.next_lsn - 1;
         }
-        self.synced_lsn = self.last_lsn();
         Ok(())
     }
 }

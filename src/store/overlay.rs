@@ -80,13 +80,21 @@ impl Overlay {
     /// The newest word on a slip; `None` if only the index can tell.
     pub(super) fn slip(&self, id: EndpointId, seq: Seq) -> Option<Option<Arc<Slip>>> {
         let layers = [Some(&self.newest), self.writing.as_ref()];
-        layers.into_iter().flatten().find_map(|layer| layer.slips.get(&(id, seq))).map(|one| one.value.clone())
+        layers
+            .into_iter()
+            .flatten()
+            .find_map(|layer| layer.slips.get(&(id, seq)))
+            .map(|one| one.value.clone())
     }
 
     /// The newest word on a letter; `None` if only the index can tell.
     pub(super) fn letter(&self, seq: Seq, id: EndpointId) -> Option<Option<Arc<Letter>>> {
         let layers = [Some(&self.newest), self.writing.as_ref()];
-        layers.into_iter().flatten().find_map(|layer| layer.letters.get(&(seq, id))).map(|one| one.value.clone())
+        layers
+            .into_iter()
+            .flatten()
+            .find_map(|layer| layer.letters.get(&(seq, id)))
+            .map(|one| one.value.clone())
     }
 
     /// Starts a snapshot. The caller copies what it needs of it; look-ups still see it until [`Overlay::written`].

@@ -119,7 +119,8 @@ impl Reader {
             return Some(Arc::clone(table));
         }
         let file = self.file(id).ok()?;
-        let table = self.stored_table(&*file, id, segment).or_else(|| self.scanned_table(&*file, id, segment))?;
+        let table =
+            self.stored_table(&*file, id, segment).or_else(|| self.scanned_table(&*file, id, segment))?;
         let table = Arc::new(table);
         let mut cached = lock(&self.cached);
         cached.tables.push_front((id, Arc::clone(&table)));
@@ -210,7 +211,8 @@ impl Reader {
         let home = Home { salt: self.salt.0, segment: first.segment };
         for place in places {
             let from = (place.offset - first.offset) as usize;
-            let frame = buffer[..read].get(from..).and_then(|bytes| home.open(bytes, u64::from(place.offset)));
+            let frame =
+                buffer[..read].get(from..).and_then(|bytes| home.open(bytes, u64::from(place.offset)));
             let event = frame.and_then(|frame| {
                 let (record, body) = self.decode(&frame)?;
                 let event = match record {

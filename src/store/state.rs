@@ -234,7 +234,12 @@ impl State {
                 .iter()
                 .filter_map(|(&id, endpoint)| {
                     let name = endpoint.name.clone()?;
-                    Some(EndpointState { id, name, record: endpoint.record, ledger: endpoint.counts.ledger() })
+                    Some(EndpointState {
+                        id,
+                        name,
+                        record: endpoint.record,
+                        ledger: endpoint.counts.ledger(),
+                    })
                 })
                 .collect(),
         }
@@ -247,7 +252,9 @@ impl State {
         let undone: Vec<(EndpointId, Seq)> = self
             .endpoints
             .iter()
-            .flat_map(|(&id, one)| one.pending.iter_from(from).chain(one.dead.iter_from(from)).map(move |seq| (id, seq)))
+            .flat_map(|(&id, one)| {
+                one.pending.iter_from(from).chain(one.dead.iter_from(from)).map(move |seq| (id, seq))
+            })
             .collect();
         for (id, seq) in undone {
             self.clear(id, seq);
@@ -270,7 +277,9 @@ impl State {
     pub(super) fn delivery(&self, endpoint: EndpointId, seq: Seq) -> Option<DeliveryState> {
         let known = self.endpoints.get(&endpoint)?;
         if known.pending.contains(seq) {
-            return Some(known.waiting.get(&seq).map_or(DeliveryState::Pending, |&due| DeliveryState::Waiting(due)));
+            return Some(
+                known.waiting.get(&seq).map_or(DeliveryState::Pending, |&due| DeliveryState::Waiting(due)),
+            );
         }
         if known.dead.contains(seq) {
             return Some(DeliveryState::Dead);
@@ -327,7 +336,7 @@ impl State {
                 endpoint.record = *record;
                 return None;
             }
-            Record::Header(_) | Record::Index(_) | Record::Mark => return None,
+            Record::Header(_) | Record::Index(_) | Record::Mark { .. } => return None,
         };
         let was = self.need(seq);
         match record {
@@ -389,7 +398,7 @@ impl State {
                     }
                 }
             }
-            Record::Endpoint { .. } | Record::Header(_) | Record::Index(_) | Record::Mark => {}
+            Record::Endpoint { .. } | Record::Header(_) | Record::Index(_) | Record::Mark { .. } => {}
         }
         Some(Effect { seq, was, is: self.need(seq) })
     }

@@ -395,8 +395,18 @@ impl<'a> From<&'a super::Header> for Header<'a> {
 impl Header<'_> {
     pub(super) fn into_header(self) -> Option<super::Header> {
         let endpoints = self.endpoints.into_iter().map(|(one, counts)| {
-            let [accepted, delivered, pending, dead, expired, discarded, dropped, superseded, lost, duplicates] =
-                counts;
+            let [
+                accepted,
+                delivered,
+                pending,
+                dead,
+                expired,
+                discarded,
+                dropped,
+                superseded,
+                lost,
+                duplicates,
+            ] = counts;
             super::EndpointState {
                 id: EndpointId(one.id),
                 name: one.name.into(),

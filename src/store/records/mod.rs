@@ -6,13 +6,19 @@
 //! of `core` so that those can change freely. The golden bytes in the tests pin version 1; a later version adds
 //! structs and goldens and keeps reading these.
 
+mod v1;
+
+#[cfg(test)]
+mod tests;
+
 use super::frame::Kind;
 use super::types::{EndpointRecord, EventHead, Ledger};
 use crate::clock::Watermark;
 use crate::core::delivery::{DeadReason, End, HISTORY_MAX, Progress};
 use crate::core::event::Dedup;
 use crate::core::ids::{
-    BodyDigest, Device, EndpointId, EndpointName, EventId, EventType, IdempotencyKey, Identity, Seq, StoreSalt,
+    BodyDigest, Device, EndpointId, EndpointName, EventId, EventType, IdempotencyKey, Identity, Seq,
+    StoreSalt,
 };
 use crate::core::time::{StoreTime, UnixMillis};
 
@@ -89,14 +95,38 @@ pub(super) struct Header {
 pub(super) enum Record {
     Header(Box<Header>),
     Accepted(Box<Accepted>),
-    Ended { endpoint: EndpointId, seq: Seq, end: End, was_dead: bool },
-    Slip { endpoint: EndpointId, seq: Seq, slip: Slip },
-    Dead { endpoint: EndpointId, seq: Seq, letter: Letter },
-    Redriven { endpoint: EndpointId, seq: Seq, slip: Slip },
+    Ended {
+        endpoint: EndpointId,
+        seq: Seq,
+        end: End,
+        was_dead: bool,
+    },
+    Slip {
+        endpoint: EndpointId,
+        seq: Seq,
+        slip: Slip,
+    },
+    Dead {
+        endpoint: EndpointId,
+        seq: Seq,
+        letter: Letter,
+    },
+    Redriven {
+        endpoint: EndpointId,
+        seq: Seq,
+        slip: Slip,
+    },
     Moved(Box<Moved>),
-    Endpoint { id: EndpointId, name: EndpointName, record: Option<EndpointRecord> },
+    Endpoint {
+        id: EndpointId,
+        name: EndpointName,
+        record: Option<EndpointRecord>,
+    },
     Index(Vec<IndexEntry>),
-    Mark,
+    /// Proves by its frame what was synced, and says which sequences had been given out.
+    Mark {
+        next_seq: Seq,
+    },
 }
 
 /// Where an event stands in its segment.
@@ -143,7 +173,7 @@ impl Record {
             Record::Moved(_) => Kind::Moved,
             Record::Endpoint { .. } => Kind::Endpoint,
             Record::Index(_) => Kind::Index,
-            Record::Mark => Kind::Mark,
+            Record::Mark { .. } => Kind::Mark,
         }
     }
 
@@ -199,7 +229,7 @@ impl Record {
                 });
                 put(&v1::Index { deltas: deltas.collect() }, out);
             }
-            Record::Mark => {}
+            Record::Mark { next_seq } => put(&next_seq.0, out),
         }
     }
 
@@ -273,7 +303,7 @@ impl Record {
                     .collect::<Option<_>>()?;
                 (Record::Index(entries), none)
             }
-            Kind::Mark => (Record::Mark, none),
+            Kind::Mark => (Record::Mark { next_seq: Seq(take(content)?) }, none),
         })
     }
 }
@@ -318,13 +348,6 @@ fn take<'a, T: bincode::BorrowDecode<'a, ()>>(bytes: &'a [u8]) -> Option<T> {
     (used == bytes.len()).then_some(value)
 }
 
-#[path = "records_v1.rs"]
-mod v1;
-
-#[cfg(test)]
-#[path = "records_tests.rs"]
-mod tests;
-
 /// Longest text of a reason or cause that is kept; an index value must stay under 4 KiB (sled keeps it inline).
 const TEXT_BYTES_MAX: usize = 192;
 
@@ -359,6 +382,22 @@ impl Event {
                 body_bytes: body_bytes as u32,
             },
             dedup: if parts.window { Dedup::Window } else { Dedup::Ttl },
+        }
+    }
+}
+
+impl Letter {
+    /// Stands for a letter whose details were lost with the index.
+    pub(super) fn unknown() -> Self {
+        Self {
+            reason: DeadReason {
+                class: crate::core::delivery::FailureClass::Unknown,
+                stage: crate::core::delivery::Stage::Delivery,
+                message: "the details of this dead letter were lost with a damaged index".to_owned(),
+                location: None,
+            },
+            progress: Progress::default(),
+            dead_at: UnixMillis(0),
         }
     }
 }

@@ -1,0 +1,149 @@
+//! The log thread's other work: segments, syncs, limits, checkpoints.
+
+use std::io;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use super::log::{Group, Written};
+use super::records::Record;
+use super::recover::new_endpoints;
+use super::state::Segment;
+use super::types::AppendError;
+use super::writer::{NOWHERE, Writer};
+use crate::core::event::NewEvent;
+
+impl Writer {
+    /// The first segment of this run, with the endpoints that the config names for the first time.
+    pub(super) fn begin(&mut self) {
+        let new = new_endpoints(&self.shared.state(), &self.shared.config.endpoints);
+        let mut group = Group::default();
+        let records: Vec<Record> =
+            new.into_iter().map(|(id, name)| Record::Endpoint { id, name, record: None }).collect();
+        records.iter().for_each(|record| group.push(record, &[]));
+        // Known in memory even if the disk is full now: the next segment header carries them.
+        for record in &records {
+            self.shared.state().apply(0, record, NOWHERE);
+        }
+        let begun = self.write(&mut group).and_then(|_| self.sync());
+        if let Err(error) = begun {
+            self.shared.warn(format!("the log cannot be written now: {error}"));
+        }
+    }
+
+    /// Writes a group, beginning a new segment if it does not fit.
+    pub(super) fn write(&mut self, group: &mut Group) -> io::Result<Vec<Written>> {
+        let shared = std::sync::Arc::clone(&self.shared);
+        shared.busy(|| {
+            if !self.log.fits(group) {
+                self.roll(group)?;
+            }
+            self.log.write(group)
+        })
+    }
+
+    /// Ends the active segment (index record, sync, spare room given back) and begins one that has room for `group`.
+    pub(super) fn roll(&mut self, group: &Group) -> io::Result<()> {
+        self.end_segment()?;
+        let header = self.shared.state().header(self.log.next_segment(), self.shared.clock.watermark());
+        let written = self.log.begin_segment(header, group)?;
+        let (id, tail, capacity) = self.log.position().expect("invariant: a segment has just begun");
+        self.shared.reader.begin(id);
+        let segment = Segment { used: tail, capacity, last_lsn: written.lsn, ..Segment::default() };
+        self.shared.state().segments.insert(id, segment);
+        Ok(())
+    }
+
+    /// Makes the active segment a full one.
+    pub(super) fn end_segment(&mut self) -> io::Result<()> {
+        let Some((id, tail, _)) = self.log.position() else { return Ok(()) };
+        let mut index = Group::default();
+        index.push(&Record::Index(self.shared.reader.growing()), &[]);
+        self.log.write(&mut index)?;
+        self.log.sync()?;
+        let (_, end, _) = self.log.position().expect("invariant: still active");
+        self.log.abandon_segment();
+        self.note_segment(id, end, tail);
+        self.log.truncate(id, end);
+        Ok(())
+    }
+
+    fn note_segment(&self, id: u64, used: u64, index_at: u64) {
+        let last_lsn = self.log.last_lsn();
+        if let Some(segment) = self.shared.state().segments.get_mut(&id) {
+            *segment = Segment { used, index_at, last_lsn, capacity: used, ..*segment };
+        }
+    }
+
+    /// Syncs the log.
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        let shared = std::sync::Arc::clone(&self.shared);
+        shared.busy(|| self.log.sync())?;
+        self.timers.dirty_since_ms = None;
+        Ok(())
+    }
+
+    /// After a failed sync the segment's last pages may be gone, and a second sync would not say so: the events go to
+    /// a new segment, whose header undoes what may survive of them in the old one.
+    pub(super) fn write_again(
+        &mut self,
+        events: &[(Record, Bytes)],
+        error: &io::Error,
+    ) -> io::Result<Vec<Written>> {
+        self.shared.warn(format!("the disk could not sync the log ({error}); going on in a new segment"));
+        if let Some((id, tail)) = self.log.abandon_segment() {
+            self.note_segment(id, tail, 0);
+        }
+        let mut group = Group::default();
+        events.iter().for_each(|(record, body)| group.push(record, body));
+        let written = self.write(&mut group)?;
+        match self.sync() {
+            Ok(()) => Ok(written),
+            Err(error) => {
+                if let Some((id, tail)) = self.log.abandon_segment() {
+                    self.note_segment(id, tail, 0);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether these events may come in.
+    pub(super) fn admit(&mut self, events: &[NewEvent]) -> Result<(), AppendError> {
+        let _ = events;
+        Ok(())
+    }
+
+    /// What is due between groups.
+    pub(super) fn housekeeping(&mut self) {
+        let now_ms = self.shared.clock.now().store.0;
+        if self.log.dirty() {
+            let since = *self.timers.dirty_since_ms.get_or_insert(now_ms);
+            if now_ms.saturating_sub(since) >= self.shared.tuning.sync_ms && self.sync().is_ok() {
+                self.mark();
+            }
+        }
+        let figures = &self.shared.figures;
+        figures.log_written_bytes.store(self.log.written_bytes, Ordering::Relaxed);
+        figures.syncs.store(self.log.syncs, Ordering::Relaxed);
+        figures.keys.store(self.keys.len(), Ordering::Relaxed);
+    }
+
+    /// Says in the log what has just been synced, so that recovery can tell damage to it from a torn tail. Not synced
+    /// itself: if it is missing, nothing is known, which is the truth.
+    fn mark(&mut self) {
+        let next_seq = self.shared.state().next_seq;
+        let mut group = Group::default();
+        group.push(&Record::Mark { next_seq }, &[]);
+        if self.log.fits(&group) && self.log.write(&mut group).is_ok() {
+            self.log.marked();
+        }
+    }
+
+    /// The orderly end.
+    pub(super) fn close(&mut self) {
+        if let Err(error) = self.end_segment() {
+            self.shared.warn(format!("the log could not be ended in order: {error}"));
+        }
+    }
+}
