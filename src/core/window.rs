@@ -139,7 +139,7 @@ mod tests {
     fn stray_failures_do_not_stop_a_healthy_stream() {
         let mut rng = Pcg64::seed_from_u64(2);
         let mut window = Window::new(32, false, StoreTime(0));
-        let mut pauses = 0;
+        let (mut pauses, mut limits) = (0, 0);
         for n in 0..6000u64 {
             let now = StoreTime(n * 10);
             if n % 100 == 99 {
@@ -147,8 +147,9 @@ mod tests {
             } else {
                 window.passed(now);
             }
+            limits += window.limit();
         }
         assert_eq!(pauses, 0);
-        assert!(window.limit() >= 3);
+        assert!(limits / 6000 >= 3, "{} on average", limits / 6000);
     }
 }
