@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 pub mod misbehave;
 pub mod receiver;
+pub mod tmux;
 
 /// The shared reference data beside the checkout, if this machine has it; prints a word and gives `None` if not.
 pub fn shared(path: &str) -> Option<PathBuf> {
