@@ -18,10 +18,10 @@ pub mod sim; // a simulated world around the core: fleets, outages, plans
 pub mod driver; // the loop: feed the core what happened, carry out what it asks for
 pub mod sender; // one attempt over HTTP: request headers, signature, outcome
 pub mod store; // segment log and sled trees: commit, settle, page, recover
-pub mod wire; // JSON types that server and client share
 pub mod metrics; // the registry behind /metrics
 pub mod telemetry; // tracing set-up
 pub mod shutdown; // signals, and the deadline of a clean stop
 pub mod config; // TOML to checked settings
 pub mod clock; // the only reader of time
+pub mod wire; // JSON types that server and client share
 pub mod core; // pure: events, keys, geometry, policy, dispatcher

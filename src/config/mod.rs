@@ -19,8 +19,7 @@ use std::time::Duration;
 
 use crate::clock::ClockTrust;
 use crate::core::ids::EndpointName;
-use crate::core::policy::EndpointPolicy;
-use crate::store::WhenFull;
+use crate::core::policy::{EndpointPolicy, WhenFull};
 use raw::{Raw, RawGate, RawIdempotencyHeader, RawInvalidGeometry, RawRecipe, RawRoute};
 use secret::Secret;
 

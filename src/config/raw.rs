@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::units::{Size, Span};
 use crate::clock::ClockTrust;
-use crate::core::policy::{BodyCheck, Jitter, Override, PolicyKind, WhenEmpty};
-use crate::store::WhenFull;
+use crate::core::policy::{BodyCheck, Jitter, Override, PolicyKind, WhenEmpty, WhenFull};
 
 fn span(text: &str) -> Span {
     text.parse().expect("invariant: defaults are well-formed")

@@ -137,6 +137,17 @@ pub struct EndpointPolicy {
     pub overrides: BTreeMap<u16, Override>,
 }
 
+/// What an accept does on a full store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WhenFull {
+    /// 507 with Retry-After.
+    #[default]
+    Reject,
+    /// The oldest pending deliveries are dropped and counted.
+    DropOldest,
+}
+
 impl Default for EndpointPolicy {
     fn default() -> Self {
         Self {

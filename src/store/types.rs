@@ -14,6 +14,8 @@ use crate::core::ids::{
 };
 use crate::core::time::{StoreTime, UnixMillis};
 
+pub use crate::core::policy::WhenFull;
+
 /// Settings of the store.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
@@ -37,17 +39,6 @@ pub struct StoreConfig {
     pub keys_bytes_max: u64,
     /// Configured endpoints by name; the store gives each a number that is never reused.
     pub endpoints: Vec<EndpointName>,
-}
-
-/// What an accept does on a full store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum WhenFull {
-    /// 507 with Retry-After.
-    #[default]
-    Reject,
-    /// The oldest pending deliveries are dropped and counted.
-    DropOldest,
 }
 
 /// Fate of one appended event.
