@@ -54,13 +54,14 @@ pub fn additive_s(base_s: f64, cap_s: f64, n: u32, u: f64) -> f64 {
 /// the source article does; additive counts its exponent from zero, as its own article does.
 pub fn delay_given(policy: &RetryPolicy, attempt: u32, previous: Duration, u: f64) -> Duration {
     let base_s = policy.base.as_secs_f64();
-    let cap_s = policy.cap.as_secs_f64().max(base_s);
+    let cap_s = policy.cap.as_secs_f64();
+    let least_s = base_s.min(cap_s); // the config refuses a cap below the base; the formulas do not mind one
     let (delay_s, floor_s, top_s) = match policy.jitter {
         Jitter::Full => (full_s(base_s, cap_s, attempt, u), 0.0, cap_s),
         Jitter::Equal => (equal_s(base_s, cap_s, attempt, u), 0.0, cap_s),
-        Jitter::Decorrelated => (decorrelated_s(base_s, cap_s, previous.as_secs_f64(), u), base_s, cap_s),
+        Jitter::Decorrelated => (decorrelated_s(base_s, cap_s, previous.as_secs_f64(), u), least_s, cap_s),
         Jitter::Additive => {
-            (additive_s(base_s, cap_s, attempt.saturating_sub(1), u), base_s, cap_s + ADDITIVE_SPREAD_S)
+            (additive_s(base_s, cap_s, attempt.saturating_sub(1), u), least_s, cap_s + ADDITIVE_SPREAD_S)
         }
     };
     millis(delay_s.clamp(floor_s, top_s))
@@ -73,7 +74,7 @@ pub fn draw(policy: &RetryPolicy, attempt: u32, previous: Duration, rng: &mut im
 
 /// Decorrelated step between two probes of a held endpoint.
 pub fn probe_delay(base: Duration, cap: Duration, previous: Duration, rng: &mut impl Rng) -> Duration {
-    let (base_s, cap_s) = (base.as_secs_f64(), cap.as_secs_f64().max(base.as_secs_f64()));
+    let (base_s, cap_s) = (base.as_secs_f64(), cap.as_secs_f64());
     millis(decorrelated_s(base_s, cap_s, previous.as_secs_f64(), rng.random::<f64>()))
 }
 
@@ -86,4 +87,93 @@ pub fn uniform(low: Duration, high: Duration, rng: &mut impl Rng) -> Duration {
 /// Seconds to the nearest whole millisecond. Bounds that are whole milliseconds themselves are never crossed.
 fn millis(seconds: f64) -> Duration {
     Duration::from_millis((seconds * 1000.0).round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rand::SeedableRng;
+    use rand_pcg::Pcg64;
+
+    use super::super::policy::EndpointPolicy;
+    use super::*;
+
+    fn policy(jitter: Jitter, base_ms: u64, cap_ms: u64) -> RetryPolicy {
+        RetryPolicy {
+            jitter,
+            base: Duration::from_millis(base_ms),
+            cap: Duration::from_millis(cap_ms),
+            ..EndpointPolicy::default().retry
+        }
+    }
+
+    fn bounds(policy: &RetryPolicy) -> (Duration, Duration) {
+        match policy.jitter {
+            Jitter::Full => (Duration::ZERO, policy.cap),
+            Jitter::Equal => (policy.base.min(policy.cap) / 2, policy.cap),
+            Jitter::Decorrelated => (policy.base, policy.cap),
+            Jitter::Additive => (policy.base, policy.cap + Duration::from_secs(1)),
+        }
+    }
+
+    const LAWS: [Jitter; 4] = [Jitter::Full, Jitter::Equal, Jitter::Decorrelated, Jitter::Additive];
+
+    proptest! {
+        #[test]
+        fn every_delay_is_within_its_law(
+            base_ms in 1u64..10_000,
+            factor in 1u64..1000,
+            attempt in 1u32..=u32::MAX,
+            previous_ms in 0u64..10_000_000,
+            u in 0.0f64..1.0,
+        ) {
+            for jitter in LAWS {
+                let policy = policy(jitter, base_ms, base_ms * factor);
+                let delay = delay_given(&policy, attempt, Duration::from_millis(previous_ms), u);
+                let (low, high) = bounds(&policy);
+                prop_assert!(delay >= low && delay <= high, "{jitter:?}: {delay:?} not in {low:?}..={high:?}");
+            }
+        }
+
+        #[test]
+        fn the_ceiling_never_shrinks_with_the_attempt(base in 0.001f64..100.0, factor in 1.0f64..1000.0) {
+            let cap = base * factor;
+            let mut last = 0.0;
+            for n in 0..1100 {
+                let ceiling = ceiling_s(base, cap, n);
+                prop_assert!(ceiling >= last && ceiling <= cap);
+                last = ceiling;
+            }
+        }
+    }
+
+    /// Ten thousand failures in a row: no overflow, and after the first twenty no single value makes up over half.
+    #[test]
+    fn ten_thousand_attempts_stay_jittered() {
+        for seed in 0..100 {
+            let mut rng = Pcg64::seed_from_u64(seed);
+            let policy = policy(Jitter::Decorrelated, 100, 10_000);
+            let mut previous = Duration::ZERO;
+            let mut at_cap = 0;
+            for attempt in 1..=10_000 {
+                // What is persisted between attempts is whole milliseconds: reloading it changes nothing.
+                previous =
+                    draw(&policy, attempt, Duration::from_millis(previous.as_millis() as u64), &mut rng);
+                assert!(previous >= policy.base && previous <= policy.cap);
+                at_cap += usize::from(attempt > 20 && previous == policy.cap);
+            }
+            assert!(at_cap < 5_000, "{at_cap} of 10,000 delays are the cap");
+        }
+    }
+
+    #[test]
+    fn the_same_seed_draws_the_same_delays_and_another_does_not() {
+        let ladder = |seed| {
+            let mut rng = Pcg64::seed_from_u64(seed);
+            let policy = EndpointPolicy::default().retry;
+            (1..20).map(|attempt| draw(&policy, attempt, policy.base, &mut rng)).collect::<Vec<_>>()
+        };
+        assert_eq!(ladder(1), ladder(1));
+        assert_ne!(ladder(1), ladder(2));
+    }
 }

@@ -218,3 +218,53 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENDS: [End; 6] =
+        [End::Delivered, End::Expired, End::Discarded, End::Dropped, End::Superseded, End::Lost];
+
+    /// The diagram, drawn as a table of what is possible from each state; everything else is refused.
+    #[test]
+    fn the_transition_function_accepts_exactly_the_drawn_diagram() {
+        let due = StoreTime(7);
+        let alive = |state: State| -> Vec<(Transition, State)> {
+            assert!(matches!(state, State::Pending | State::Waiting(_)));
+            [
+                (Transition::RetryAt(due), State::Waiting(due)),
+                (Transition::Returned, State::Pending),
+                (Transition::Dead, State::Dead),
+            ]
+            .into_iter()
+            .chain(ENDS.map(|end| (Transition::End(end), State::Ended(end))))
+            .collect()
+        };
+        let dead = [(Transition::Redriven, State::Pending)]
+            .into_iter()
+            .chain(
+                [End::Discarded, End::Dropped, End::Lost]
+                    .map(|end| (Transition::End(end), State::Ended(end))),
+            )
+            .collect::<Vec<_>>();
+        let mut diagram = vec![
+            (State::Pending, alive(State::Pending)),
+            (State::Waiting(StoreTime(3)), alive(State::Waiting(StoreTime(3)))),
+            (State::Dead, dead),
+        ];
+        diagram.extend(ENDS.map(|end| (State::Ended(end), Vec::new())));
+        let transitions: Vec<Transition> =
+            [Transition::RetryAt(due), Transition::Returned, Transition::Dead, Transition::Redriven]
+                .into_iter()
+                .chain(ENDS.map(Transition::End))
+                .collect();
+        for (from, possible) in diagram {
+            for transition in &transitions {
+                let drawn = possible.iter().find(|(known, _)| known == transition).map(|(_, to)| *to);
+                let expected = drawn.ok_or(IllegalTransition { from, transition: *transition });
+                assert_eq!(from.apply(*transition), expected, "{from:?} {transition:?}");
+            }
+        }
+    }
+}

@@ -7,6 +7,7 @@ mod dashboard;
 mod data;
 mod documents;
 mod keys;
+mod policy;
 mod receiver;
 mod sender;
 mod support;
