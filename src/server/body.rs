@@ -1,13 +1,14 @@
 //! Request bodies as bounded streams: media type, content encoding, limits and deadlines.
 //!
-//! A compressed body is inflated as it comes, so a bomb is stopped at the limit and not in memory. After a refusal a
-//! bounded rest is read and dropped, so that the client gets to read the answer instead of a reset.
+//! A compressed body is inflated as it comes, so a bomb is stopped at the limit and not in memory. A plain body is
+//! handed on in the pieces it came in, uncopied.
 
 use std::io;
 use std::time::Duration;
 
 use async_compression::tokio::bufread::{GzipDecoder, ZstdDecoder};
-use axum::body::Body;
+use async_compression::zstd::DParameter;
+use axum::body::{Body, BodyDataStream, HttpBody as _};
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, TryStreamExt};
@@ -24,10 +25,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(15);
 const RATE_BYTES_MIN: u64 = 512;
 /// Time that every body gets, however short.
 const GRACE: Duration = Duration::from_secs(20);
-/// Bytes that are read and dropped after a refusal.
-const DRAIN_BYTES_MAX: usize = 64 << 20;
-/// Time for that.
-const DRAIN_MAX: Duration = Duration::from_secs(5);
+/// Largest window of a zstd body, as a power of two: 8 MiB is what decoders must take (RFC 8878, section 3.1.1.1.2).
+const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -60,29 +59,40 @@ pub(super) fn form(headers: &HeaderMap) -> Result<Form, Failure> {
 
 /// A body as a stream of plain bytes.
 pub(super) struct Plain {
-    reader: Box<dyn AsyncRead + Send + Unpin>,
+    source: Source,
     started: Instant,
     read: u64,
+    /// `Content-Length`, if the body is not compressed.
+    length: Option<u64>,
+}
+
+enum Source {
+    Frames(BodyDataStream),
+    Inflated(Box<dyn AsyncRead + Send + Unpin>),
 }
 
 /// Wraps a body by its `Content-Encoding`.
 pub(super) fn plain(headers: &HeaderMap, body: Body) -> Result<Plain, Failure> {
-    let stream = body.into_data_stream().map_err(io::Error::other);
-    let raw = StreamReader::new(stream.boxed());
+    let length = body.size_hint().exact();
+    let frames = body.into_data_stream();
+    let inflated = |reader| (Source::Inflated(reader), None);
     let encoding = headers
         .get(header::CONTENT_ENCODING)
         .map(|value| value.to_str().unwrap_or("?").trim().to_ascii_lowercase());
-    let reader: Box<dyn AsyncRead + Send + Unpin> = match encoding.as_deref() {
-        None | Some("" | "identity") => Box::new(raw),
+    let (source, length) = match encoding.as_deref() {
+        None | Some("" | "identity") => (Source::Frames(frames), length),
         Some("gzip" | "x-gzip") => {
-            let mut decoder = GzipDecoder::new(raw);
+            let mut decoder = GzipDecoder::new(StreamReader::new(frames.map_err(io::Error::other)));
             decoder.multiple_members(true);
-            Box::new(decoder)
+            inflated(Box::new(decoder))
         }
         Some("zstd") => {
-            let mut decoder = ZstdDecoder::new(raw);
+            let raw = StreamReader::new(frames.map_err(io::Error::other));
+            // A frame may ask for a window of its choice; more than this would be memory on a stranger's word.
+            let mut decoder =
+                ZstdDecoder::with_params(raw, &[DParameter::window_log_max(ZSTD_WINDOW_LOG_MAX)]);
             decoder.multiple_members(true);
-            Box::new(decoder)
+            inflated(Box::new(decoder))
         }
         Some(other) => {
             return Err(Kind::UnsupportedMedia.because(format!(
@@ -91,59 +101,66 @@ pub(super) fn plain(headers: &HeaderMap, body: Body) -> Result<Plain, Failure> {
             )));
         }
     };
-    Ok(Plain { reader, started: Instant::now(), read: 0 })
+    Ok(Plain { source, started: Instant::now(), read: 0, length })
 }
 
 impl Plain {
     /// The next bytes; `None` at the end.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Failure> {
-        let mut buffer = BytesMut::with_capacity(CHUNK_BYTES);
-        let now = Instant::now();
         let pace = self.started + GRACE + Duration::from_secs(self.read / RATE_BYTES_MIN);
-        let read = match timeout_at(pace.min(now + SILENCE_MAX), self.reader.read_buf(&mut buffer)).await {
-            Ok(Ok(read)) => read,
-            Ok(Err(err)) if err.kind() == io::ErrorKind::Other => {
-                return Err(Kind::BadRequest.because("the body ended before its length"));
+        let deadline = pace.min(Instant::now() + SILENCE_MAX);
+        let cut = || Kind::BadRequest.because("the body ended before its length");
+        let chunk = match &mut self.source {
+            Source::Frames(frames) => match timeout_at(deadline, frames.next()).await {
+                Err(_) => return Err(too_slow()),
+                Ok(None) => None,
+                Ok(Some(Ok(bytes))) => Some(bytes),
+                Ok(Some(Err(_))) => return Err(cut()),
+            },
+            Source::Inflated(reader) => {
+                let mut buffer = BytesMut::with_capacity(CHUNK_BYTES);
+                match timeout_at(deadline, reader.read_buf(&mut buffer)).await {
+                    Err(_) => return Err(too_slow()),
+                    Ok(Ok(0)) => None,
+                    Ok(Ok(_)) => Some(buffer.freeze()),
+                    // Errors of the connection were wrapped as `Other` above; the decoder uses other kinds.
+                    Ok(Err(err)) if err.kind() == io::ErrorKind::Other => return Err(cut()),
+                    Ok(Err(_)) => {
+                        return Err(
+                            Kind::BadRequest.because("the body is not what its Content-Encoding says")
+                        );
+                    }
+                }
             }
-            Ok(Err(_)) => {
-                return Err(Kind::BadRequest.because("the body is not what its Content-Encoding says"));
-            }
-            Err(_) => return Err(Kind::TooSlow.because("the body came too slowly; send it again")),
         };
-        self.read += read as u64;
-        Ok((read > 0).then(|| buffer.freeze()))
+        self.read += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
+        Ok(chunk)
     }
 
     /// The whole body, up to `bytes_max`.
-    pub async fn whole(&mut self, bytes_max: usize, length: Option<u64>) -> Result<Bytes, Failure> {
-        let expected =
-            length.map_or(0, |length| usize::try_from(length).unwrap_or(usize::MAX)).min(bytes_max);
-        let mut whole = BytesMut::with_capacity(expected);
+    pub async fn whole(&mut self, bytes_max: usize) -> Result<Bytes, Failure> {
+        let too_large = || {
+            Kind::TooLarge.because(format!(
+                "the body is longer than body_bytes_max ({bytes_max} bytes); send a sequence (application/x-ndjson), where the limit is per feature"
+            ))
+        };
+        if self.length.is_some_and(|length| length > bytes_max as u64) {
+            return Err(too_large());
+        }
+        let mut whole = BytesMut::new();
         while let Some(chunk) = self.chunk().await? {
             if whole.len() + chunk.len() > bytes_max {
-                return Err(Kind::TooLarge.because(format!(
-                    "the body is longer than body_bytes_max ({bytes_max} bytes); send a sequence (application/x-ndjson), where the limit is per feature"
-                )));
+                return Err(too_large());
             }
-            if whole.is_empty() && chunk.len() as u64 == length.unwrap_or(0) {
+            if whole.is_empty() && self.length == Some(chunk.len() as u64) {
                 return Ok(chunk); // it came in one piece: nothing to copy
             }
             whole.extend_from_slice(&chunk);
         }
         Ok(whole.freeze())
     }
+}
 
-    /// Reads on and drops, within bounds, so that the client can read the answer.
-    pub async fn drain(&mut self) {
-        let end = Instant::now() + DRAIN_MAX;
-        let mut left = DRAIN_BYTES_MAX;
-        let mut buffer = BytesMut::with_capacity(CHUNK_BYTES);
-        while left > 0 {
-            buffer.clear();
-            match timeout_at(end, self.reader.read_buf(&mut buffer)).await {
-                Ok(Ok(read)) if read > 0 => left = left.saturating_sub(read),
-                _ => return,
-            }
-        }
-    }
+fn too_slow() -> Failure {
+    Kind::TooSlow.because("the body came too slowly; send it again")
 }

@@ -30,26 +30,15 @@ async fn take(state: AppState, headers: &HeaderMap, body: Body) -> Result<Ingest
     let meta =
         EventMeta::from_headers(one("waypost-device"), one("waypost-event-type"), one("idempotency-key"))
             .map_err(|rejection| Kind::BadRequest.because(rejection.to_string()))?;
-    let length =
-        headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     let mut body = plain(headers, body)?;
-    let taken = match form {
-        Form::Document => document(state, meta, &mut body, length).await,
+    match form {
+        Form::Document => document(state, meta, &mut body).await,
         Form::Sequence(framing) => sequence(state, meta, &mut body, framing).await,
-    };
-    if taken.is_err() {
-        body.drain().await;
     }
-    taken
 }
 
-async fn document(
-    state: AppState,
-    meta: EventMeta,
-    body: &mut Plain,
-    length: Option<u64>,
-) -> Result<IngestResponse, Failure> {
-    let text = body.whole(state.intake.body_bytes_max, length).await?;
+async fn document(state: AppState, meta: EventMeta, body: &mut Plain) -> Result<IngestResponse, Failure> {
+    let text = body.whole(state.intake.body_bytes_max).await?;
     if text.iter().all(u8::is_ascii_whitespace) {
         return Err(Kind::NotGeoJson.because("the body is empty"));
     }

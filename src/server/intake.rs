@@ -18,6 +18,8 @@ use crate::wire::{IngestResponse, IngestResult, IngestStatus};
 
 /// Above so many features only results that are not `accepted` are listed (CONTRACT).
 pub(super) const RESULTS_LISTED_MAX: u64 = 10_000;
+/// Results of one post that are kept in any case: some 25 MB of a process that has 256 MB. Further ones are counted.
+const RESULTS_MAX: usize = 100_000;
 /// Texts longer than this are prepared off the async threads: parsing them takes milliseconds.
 const HEAVY_BYTES: usize = 32 << 10;
 /// Features of a batch.
@@ -218,7 +220,9 @@ impl Intake {
                 Some(result(index, IngestStatus::Rejected, None, None, Some(reason)))
             }
         };
-        self.response.results.extend(result);
+        if self.response.results.len() < RESULTS_MAX {
+            self.response.results.extend(result);
+        }
     }
 
     fn total(&self) -> u64 {
@@ -230,7 +234,7 @@ impl Intake {
     fn answer(mut self) -> Result<IngestResponse, Failure> {
         if self.total() > RESULTS_LISTED_MAX {
             self.response.results.retain(|result| result.status != IngestStatus::Accepted);
-            self.response.results_omitted = Some(self.response.accepted);
+            self.response.results_omitted = Some(self.total() - self.response.results.len() as u64);
         }
         let response = self.response;
         if response.accepted + response.duplicates + response.dead_lettered > 0

@@ -7,6 +7,7 @@
 
 mod admin;
 mod body;
+mod connections;
 mod dead_letters;
 mod export;
 mod guard;
@@ -15,22 +16,24 @@ mod intake;
 mod outbox;
 mod places;
 pub mod problem;
+mod unread;
 mod views;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tower_service::Service as _;
 
 use crate::clock::Clock;
 use crate::config::Config;
@@ -40,7 +43,9 @@ use crate::metrics::Metrics;
 use crate::store::Outbox;
 use crate::telemetry::RecentLog;
 
+use connections::{Connections, Place};
 use guard::Via;
+use unread::Unread;
 
 /// Time for the headers of a request, and for a kept connection to send the next one (field fault 57).
 const HEADER_MAX: Duration = Duration::from_secs(20);
@@ -110,7 +115,7 @@ fn router(state: &AppState) -> Router {
 /// Serves both listeners until `stop`, then finishes requests that run.
 pub async fn serve(listeners: Listeners, state: AppState, stop: CancellationToken) {
     let router = router(&state);
-    let connections = Arc::new(Semaphore::new(state.config.ingest.connections_max));
+    let connections = Connections::new(state.config.ingest.connections_max);
     let tasks = TaskTracker::new();
     let tcp = accept_tcp(listeners.tcp, router.clone(), connections, tasks.clone(), stop.clone());
     let socket = accept_socket(listeners.socket, router, tasks.clone(), stop.clone());
@@ -122,32 +127,43 @@ pub async fn serve(listeners: Listeners, state: AppState, stop: CancellationToke
 async fn accept_tcp(
     listener: TcpListener,
     router: Router,
-    connections: Arc<Semaphore>,
+    connections: Arc<Connections>,
     tasks: TaskTracker,
     stop: CancellationToken,
 ) {
     loop {
-        // A permit first: connections beyond the limit wait in the kernel's queue, not in our memory.
-        let permit = tokio::select! {
-            () = stop.cancelled() => return,
-            permit = Arc::clone(&connections).acquire_owned() => permit,
-        };
-        let Ok(permit) = permit else { return };
         let accepted = tokio::select! {
             () = stop.cancelled() => return,
             accepted = listener.accept() => accepted,
         };
-        match accepted {
-            Ok((stream, peer)) => {
-                let _ = stream.set_nodelay(true); // small answers must not wait for an acknowledgement
-                let connection = connection(stream, Via::Tcp(peer), router.clone(), stop.clone());
-                tasks.spawn(async move {
-                    connection.await;
-                    drop(permit);
-                });
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(err) => {
+                refused(&err, &stop).await;
+                continue;
             }
-            Err(err) => refused(&err, &stop).await,
-        }
+        };
+        // Connections beyond the limit wait in the kernel's queue, not in our memory.
+        let place = tokio::select! {
+            () = stop.cancelled() => return,
+            place = connections.admit() => place,
+        };
+        let _ = stream.set_nodelay(true); // small answers must not wait for an acknowledgement
+        let (router, stop) = (router.clone(), stop.clone());
+        tasks.spawn(async move {
+            let mut first = [0];
+            // The first byte before the buffers: a connection that says nothing costs next to nothing.
+            tokio::select! {
+                peeked = tokio::time::timeout(HEADER_MAX, stream.peek(&mut first)) => {
+                    if !matches!(peeked, Ok(Ok(1))) {
+                        return;
+                    }
+                }
+                () = place.evicted() => return,
+                () = stop.cancelled() => return,
+            }
+            connection(stream, Via::Tcp(peer), router, stop, Some(Arc::new(place))).await;
+        });
     }
 }
 
@@ -159,7 +175,7 @@ async fn accept_socket(listener: UnixListener, router: Router, tasks: TaskTracke
         };
         match accepted {
             Ok((stream, _)) => {
-                tasks.spawn(connection(stream, Via::Socket, router.clone(), stop.clone()));
+                tasks.spawn(connection(stream, Via::Socket, router.clone(), stop.clone(), None));
             }
             Err(err) => refused(&err, &stop).await,
         }
@@ -180,17 +196,41 @@ async fn connection(
     via: Via,
     router: Router,
     stop: CancellationToken,
+    place: Option<Arc<Place>>,
 ) {
-    let service = TowerToHyperService::new(router.layer(axum::Extension(via)));
+    let service = service_fn(|request: hyper::Request<hyper::body::Incoming>| {
+        if let Some(place) = &place {
+            place.works();
+        }
+        let (mut head, body) = request.into_parts();
+        head.extensions.insert(via);
+        let body = Body::new(Unread::new(body, &head.headers));
+        let answer = router.clone().call(hyper::Request::from_parts(head, body)); // always ready
+        let place = place.clone();
+        async move {
+            let answer = answer.await;
+            if let Some(place) = place {
+                place.waits();
+            }
+            answer
+        }
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_MAX)
         .max_buf_size(CONNECTION_BUFFER_BYTES)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
+    let evicted = async {
+        match &place {
+            Some(place) => place.evicted().await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         // A client that goes away or talks nonsense is its own problem.
         _ = connection.as_mut() => return,
+        () = evicted => return,
         () = stop.cancelled() => {}
     }
     connection.as_mut().graceful_shutdown();

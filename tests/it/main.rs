@@ -6,6 +6,8 @@ mod dash_terminal;
 mod dashboard;
 mod data;
 mod documents;
+mod admin;
+mod ingest;
 mod keys;
 mod policy;
 mod receiver;

@@ -5,6 +5,7 @@ pub mod process;
 
 use std::path::PathBuf;
 
+pub mod appliance;
 pub mod misbehave;
 pub mod receiver;
 pub mod tmux;
