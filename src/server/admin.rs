@@ -4,17 +4,17 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::Stream;
+use axum::{Extension, Json};
+use futures_util::{Stream, StreamExt as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
-use super::AppState;
 use super::problem::{Failure, Kind};
+use super::{AppState, Stopping};
 use crate::driver::handle::EndpointAction;
 use crate::wire::{EndpointActionView, LogView};
 
@@ -82,6 +82,7 @@ pub(super) async fn endpoint(
 /// A status a second as server-sent events.
 pub(super) async fn stream(
     State(state): State<AppState>,
+    Extension(stopping): Extension<Stopping>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Failure> {
     let permit = Arc::clone(&STREAMS).try_acquire_owned().map_err(|_| Failure {
         retry_after: Some(STREAM_EVERY * 5),
@@ -97,7 +98,7 @@ pub(super) async fn stream(
         let permit: OwnedSemaphorePermit = permit; // held as long as the stream
         Some((Ok(event), (changes, Instant::now() + STREAM_EVERY, permit)))
     });
-    Ok(Sse::new(events))
+    Ok(Sse::new(events.take_until(stopping.0.cancelled_owned())))
 }
 
 pub(super) async fn not_found() -> Failure {

@@ -5,8 +5,12 @@
 //! silent connections do not keep a working producer out (field fault 57). A request that runs is never cut for it.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
+use axum::body::{Body, Bytes, HttpBody};
+use hyper::body::{Frame, SizeHint};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -84,6 +88,11 @@ impl Place {
         }
     }
 
+    /// Whether it is between requests.
+    pub fn is_waiting(&self) -> bool {
+        self.ticket.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Ends when the place is wanted.
     pub async fn evicted(&self) {
         self.evicted.cancelled().await;
@@ -95,6 +104,46 @@ impl Drop for Place {
         self.works();
         self.connections.state().open -= 1;
         self.connections.freed.notify_one();
+    }
+}
+
+/// Keeps a place at work until an answer's body is done with.
+struct Working(Arc<Place>);
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.waits();
+    }
+}
+
+/// The body of an answer, whose connection does not wait before it has ended.
+struct Answering {
+    body: Body,
+    _working: Working,
+}
+
+/// Ties an answer's body to the place of its connection.
+pub(super) fn answering(body: Body, place: Arc<Place>) -> Body {
+    Body::new(Answering { body, _working: Working(place) })
+}
+
+impl HttpBody for Answering {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -266,25 +266,22 @@ impl Walk {
             return Ok(None);
         }
         let room = usize::try_from(self.left).unwrap_or(PAGE_MAX).min(PAGE_MAX);
-        let mut letters = match &self.by_filter {
-            Some(filter) => {
-                let page = state.outbox.dead_letters(filter.clone(), self.after, room).await?;
-                match page.next {
-                    Some(next) => self.after = Some(next),
-                    None => self.left = 0,
-                }
-                page.letters
+        let mut letters = if let Some(filter) = &self.by_filter {
+            let page = state.outbox.dead_letters(filter.clone(), self.after, room).await?;
+            match page.next {
+                Some(next) => self.after = Some(next),
+                None => self.left = 0,
             }
-            None => {
-                let Some(id) = self.ids.next() else { return Ok(None) };
-                let letters = by_id(state, &self.names, &id).await?;
-                if letters.is_empty() {
-                    return Err(
-                        Kind::NotFound.because(format!("there is no dead letter \"{}\"", id.escape_debug()))
-                    );
-                }
-                letters
+            page.letters
+        } else {
+            let Some(id) = self.ids.next() else { return Ok(None) };
+            let letters = by_id(state, &self.names, &id).await?;
+            if letters.is_empty() {
+                return Err(
+                    Kind::NotFound.because(format!("there is no dead letter \"{}\"", id.escape_debug()))
+                );
             }
+            letters
         };
         letters.retain(|letter| letter.head.seq <= self.newest);
         letters.truncate(room);

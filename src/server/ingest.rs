@@ -71,7 +71,7 @@ async fn sequence(
             Some(chunk) => splitter.push(chunk),
             None => splitter.finish(),
         }
-        while let Some(element) = splitter.next() {
+        for element in splitter.by_ref() {
             intake.push(element).await?;
         }
         if end {

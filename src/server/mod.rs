@@ -19,6 +19,7 @@ pub mod problem;
 mod unread;
 mod views;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -43,7 +45,7 @@ use crate::metrics::Metrics;
 use crate::store::Outbox;
 use crate::telemetry::RecentLog;
 
-use connections::{Connections, Place};
+use connections::{Connections, Place, answering};
 use guard::Via;
 use unread::Unread;
 
@@ -51,6 +53,10 @@ use unread::Unread;
 const HEADER_MAX: Duration = Duration::from_secs(20);
 /// Bytes of headers and the read buffer of a connection; hyper's smallest is 8 KiB.
 const CONNECTION_BUFFER_BYTES: usize = 32 << 10;
+/// After a stop: time for a request that runs. The whole stop has ten seconds.
+const LAST_REQUEST_MAX: Duration = Duration::from_secs(3);
+/// After a stop: time for an answer that is being written.
+const LAST_ANSWER_MAX: Duration = Duration::from_millis(250);
 /// After an accept that failed (out of descriptors), before the next.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
@@ -72,6 +78,10 @@ pub struct AppState {
     /// Names, tokens, limits.
     pub config: Arc<Config>,
 }
+
+/// Tells handlers that never end by themselves that the server stops.
+#[derive(Clone)]
+struct Stopping(CancellationToken);
 
 /// Where to listen.
 pub struct Listeners {
@@ -198,21 +208,22 @@ async fn connection(
     stop: CancellationToken,
     place: Option<Arc<Place>>,
 ) {
-    let service = service_fn(|request: hyper::Request<hyper::body::Incoming>| {
+    let service = service_fn(|request: hyper::Request<Incoming>| {
         if let Some(place) = &place {
             place.works();
         }
         let (mut head, body) = request.into_parts();
         head.extensions.insert(via);
+        head.extensions.insert(Stopping(stop.clone()));
         let body = Body::new(Unread::new(body, &head.headers));
         let answer = router.clone().call(hyper::Request::from_parts(head, body)); // always ready
         let place = place.clone();
         async move {
-            let answer = answer.await;
-            if let Some(place) = place {
-                place.waits();
-            }
-            answer
+            let answer = answer.await?;
+            Ok::<_, Infallible>(match place {
+                Some(place) => answer.map(|body| answering(body, place)),
+                None => answer,
+            })
         }
     });
     let connection = http1::Builder::new()
@@ -234,5 +245,8 @@ async fn connection(
         () = stop.cancelled() => {}
     }
     connection.as_mut().graceful_shutdown();
-    let _ = connection.await;
+    let waits = place.as_ref().is_some_and(|place| place.is_waiting());
+    // Between requests there is at most an answer to be written out; half a head is nothing to wait for.
+    let last = if waits { LAST_ANSWER_MAX } else { LAST_REQUEST_MAX };
+    let _ = tokio::time::timeout(last, connection).await;
 }

@@ -67,9 +67,9 @@ fn count(counts: &mut Counts, bbox: Option<[f64; 4]>, dead: bool) -> bool {
         |low: f64, high: f64| (f64::midpoint(low, high).clamp(-360.0, 360.0) / CELL_DEGREES).floor() as i32;
     let entry = counts.entry((cell(west, east), cell(south, north))).or_default();
     if dead {
-        entry.1 += 1
+        entry.1 += 1;
     } else {
-        entry.0 += 1
+        entry.0 += 1;
     }
     true
 }

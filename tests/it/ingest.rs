@@ -286,7 +286,7 @@ async fn send_blindly(running: &Running, head: &str, piece: &[u8], pieces: usize
 async fn a_client_can_read_413_whatever_it_sends() {
     let (_receiver, running) = start().await;
     let mega = vec![b' '; 1 << 20];
-    for _ in 0..3 {
+    for _ in 0..2 {
         let head = format!("content-length: {}", 20 << 20);
         assert_eq!(send_blindly(&running, &head, &mega, 20, b"").await, 413);
         let chunk = [b"100000\r\n", &mega[..], b"\r\n"].concat();
@@ -294,7 +294,7 @@ async fn a_client_can_read_413_whatever_it_sends() {
         assert_eq!(send_blindly(&running, chunked, &chunk, 20, b"0\r\n\r\n").await, 413);
         let endless = "content-type: application/x-ndjson\r\ntransfer-encoding: chunked";
         let line = [b"100000\r\n", &vec![b'x'; 1 << 20][..], b"\r\n"].concat();
-        let status = send_blindly(&running, endless, &line, 100, b"0\r\n\r\n").await;
+        let status = send_blindly(&running, endless, &line, 30, b"0\r\n\r\n").await;
         assert!(status == 413 || status == 400, "{status}: one line that cannot be used");
     }
     let zeros = vec![b' '; 64 << 20];
