@@ -147,8 +147,8 @@ async fn dead_letters_can_be_read_exported_redriven_and_discarded() {
     let admin = running.admin();
     let body: String = (0..5).map(|n| feature(n) + "\n").collect();
     assert_eq!(running.post("application/x-ndjson", body).await.status, 202);
-    let bowtie = r#"{"type":"Feature","geometry":{"type":"Polygon","coordinates":[[[0,0],[1,1],[1,0],[0,1],[0,0]]]},"properties":{}}"#;
-    assert_eq!(running.post("application/geo+json", bowtie).await.status, 202);
+    let mercator = r#"{"type":"Feature","crs":{"type":"name","properties":{"name":"EPSG:3857"}},"geometry":{"type":"Point","coordinates":[5e5,6e6]},"properties":{}}"#;
+    assert_eq!(running.post("application/geo+json", mercator).await.status, 202);
     running.status(|view| view.ledger.dead == 6).await;
     let all = DeadLetterSelection::default();
     let page = admin.dead_letters(&all, None).await.unwrap();
