@@ -25,6 +25,7 @@ pub mod feed;
 mod filter;
 pub mod headline;
 mod history;
+mod input;
 pub mod keymap;
 pub mod live;
 pub mod message;

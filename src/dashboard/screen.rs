@@ -3,15 +3,15 @@
 use std::io;
 use std::time::Duration;
 
-use crossterm::event::{Event, EventStream};
-use futures_util::StreamExt as _;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::feed::{Source, ask};
+use super::input::{self, Input};
 use super::message::{Command, Message, Reply};
 use super::model::Model;
 use super::terminal::{Guard, Stop, Watch, inside};
@@ -56,7 +56,8 @@ pub async fn run<S: Source>(mut model: Model, source: S, mouse: bool) -> io::Res
         Terminal::new(CrosstermBackend::new(io::BufWriter::with_capacity(OUT_BYTES, io::stdout())))?;
     let size = screen.size()?;
     model.size = (size.width, size.height);
-    let mut input = EventStream::new();
+    let mut input = input::start()?;
+    let mut sizes = signal(SignalKind::window_change())?;
     let mut answers: JoinSet<Reply> = JoinSet::new();
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -74,7 +75,15 @@ pub async fn run<S: Source>(mut model: Model, source: S, mouse: bool) -> io::Res
                 Some(Stop::Signal(name)) => Next::End(Ended::Signal(name)),
                 Some(Stop::Hangup) | None => Next::End(Ended::Lost),
             },
-            event = input.next() => handle_event(event),
+            event = input.recv() => match event {
+                Some(Input::Key(key)) => Next::Message(Message::Key(key)),
+                Some(Input::Mouse(mouse)) => Next::Message(Message::Mouse(mouse)),
+                Some(Input::End) | None => Next::End(Ended::Lost),
+            },
+            _ = sizes.recv() => {
+                let size = screen.size()?;
+                Next::Message(Message::Resize(size.width, size.height))
+            }
             Some(answer) = answers.join_next(), if !answers.is_empty() => match answer {
                 Ok(reply) => Next::Message(Message::Reply(Box::new(reply))),
                 // A question that broke is asked again like one that timed out; see `panic` in the log on exit.
@@ -110,16 +119,4 @@ fn draw(screen: &mut Screen, model: &mut Model) -> io::Result<()> {
     })?;
     model.changed = false;
     Ok(())
-}
-
-/// The end of the input, and any error of it, is the end: asking a dead terminal again would spin.
-#[expect(clippy::needless_pass_by_value, reason = "an event is handed over, not looked at")]
-fn handle_event(event: Option<io::Result<Event>>) -> Next {
-    match event {
-        None | Some(Err(_)) => Next::End(Ended::Lost),
-        Some(Ok(Event::Key(key))) => Next::Message(Message::Key(key)),
-        Some(Ok(Event::Mouse(mouse))) => Next::Message(Message::Mouse(mouse)),
-        Some(Ok(Event::Resize(columns, rows))) => Next::Message(Message::Resize(columns, rows)),
-        Some(Ok(Event::FocusGained | Event::FocusLost | Event::Paste(_))) => Next::Message(Message::Tick),
-    }
 }

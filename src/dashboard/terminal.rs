@@ -2,9 +2,8 @@
 //!
 //! Three things can go wrong and each has its own answer. A panic or an error: [`Guard`] gives the terminal back, the
 //! panic hook does so before the message is printed. A signal: [`Watch`] tells the loop to end. A terminal that is
-//! gone, or that no longer takes output: reading it would return at once for ever (crossterm's reader then spins), so
-//! [`Watch`] looks at it itself, from a thread that no blocked write can stop, and if the loop has not ended soon
-//! after, it ends the process.
+//! gone, or that no longer takes output: [`Watch`] looks at it from a thread that no blocked write can stop, and if the
+//! loop has not ended soon after, it ends the process.
 //!
 //! **Invariant.** Terminal settings are put back first (that never blocks), then the sequences are written.
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -28,7 +29,10 @@ fn dash(tmux: &Tmux, before: &str, options: &str) -> Pid {
 }
 
 fn settings(tmux: &Tmux, name: &str) -> String {
-    let file = tmux.dir().join(name);
+    // A number makes the echo one that is not on the screen yet.
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    let name = format!("{name}-{}", ASKED.fetch_add(1, Ordering::Relaxed));
+    let file = tmux.dir().join(&name);
     tmux.line(&format!("stty -a > {}; echo kept-{name}", file.display()));
     tmux.wait_for("settings", END_WITHIN, |screen| screen.contains(&format!("\nkept-{name}")));
     fs::read_to_string(file).unwrap()
@@ -38,7 +42,7 @@ fn settings(tmux: &Tmux, name: &str) -> String {
 fn assert_given_back(tmux: &Tmux, how: &str, before: &str) {
     tmux.wait_for("prompt", END_WITHIN, |screen| screen.trim_end().ends_with('$'));
     assert_eq!(tmux.format("#{alternate_on} #{cursor_flag}"), "0 1", "after {how}");
-    assert!(tmux.screen().contains("kept-before"), "the main screen is as it was, after {how}");
+    assert!(tmux.screen().contains("kept-before"), "the main screen is not as it was, after {how}");
     assert_eq!(settings(tmux, "after"), before, "terminal settings after {how}");
     tmux.keys(&["C-l"]);
     tmux.line("echo kept-before");
