@@ -5,10 +5,15 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tokio::time::Instant;
+use waypost::client::{EventMedia, PostOptions, Posted};
 use waypost::dashboard::terminal;
+use waypost::receiver::script;
 
+use crate::support::process::{Process, wait_status};
+use crate::support::receiver;
 use crate::support::tmux::Tmux;
 
 /// A signal, a lost link or a quit ends the process within this.
@@ -175,4 +180,97 @@ fn once_prints_a_frame_as_text() {
     assert!(once(&["--ascii"]).is_ascii());
     assert!(once(&["--svg"]).starts_with("<svg "));
     assert!(once(&["--pane", "dead-letters"]).contains("polygon ring crosses itself"));
+}
+
+fn event(number: u64) -> Bytes {
+    Bytes::from(format!(
+        r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[13.4,52.5]}},"properties":{{"device_id":"truck-7","seq":{number}}}}}"#
+    ))
+}
+
+async fn post(process: &Process, numbers: std::ops::Range<u64>) {
+    let client = process.client();
+    for number in numbers {
+        let posted = client.post_events(event(number), EventMedia::Document, &PostOptions::default()).await;
+        assert!(matches!(posted.unwrap(), Posted::Done(done) if done.accepted == 1));
+    }
+}
+
+/// The number after a word on the screen, spaces in it left out.
+fn number_after(screen: &str, word: &str) -> Option<u64> {
+    let rest = screen.split_once(word)?.1.trim_start();
+    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// An outage on the screen of a running appliance: the depth rises, the reason of the hold stands there within two
+/// seconds, the backlog drains; a dead letter is redriven by hand and arrives; a killed appliance is told from a
+/// quiet one, and found again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_a_redrive_and_a_crash_on_the_screen() {
+    let Some(tmux) = Tmux::start(100, 30) else { return };
+    let receiver = receiver::ok().await;
+    let data = tmux.dir().join("data");
+    fs::create_dir(&data).unwrap();
+    let config = tmux.dir().join("waypost.toml");
+    let text = format!(
+        "data_dir = {data:?}\n[ingest]\nlisten = \"127.0.0.1:0\"\n[[endpoint]]\nname = \"hq\"\nurl = \"{}\"\n\
+         hold = {{ faults = 5, probe_base = \"1s\", probe_cap = \"2s\" }}\n",
+        receiver.url()
+    );
+    fs::write(&config, text).unwrap();
+    let process = Process::start_config(&config, &data);
+    let options = format!("--data-dir {} --allow-actions --refresh 0.5", data.display());
+    let pid = dash(&tmux, "", &options);
+    tmux.wait_for("a healthy gateway", SHOWN_WITHIN, |screen| screen.contains("1 endpoint up"));
+
+    receiver.set_script(script::always(503));
+    post(&process, 0..20).await;
+    let client = process.client();
+    wait_status(&client, Duration::from_secs(10), |status| status.endpoints[0].hold_reason.is_some()).await;
+    let took = tmux.wait_for("reason of the hold", Duration::from_secs(2), |screen| {
+        screen.contains("HELD http_5xx") && screen.contains("hq held")
+    });
+    println!("the hold was on the screen after {took:?}");
+    let before = number_after(&tmux.screen(), "pending ").unwrap();
+    post(&process, 20..60).await;
+    tmux.wait_for("rising depth", Duration::from_secs(2), |screen| {
+        number_after(screen, "pending ").is_some_and(|pending| pending >= before + 40)
+    });
+    receiver::set_ok(&receiver);
+    tmux.wait_for("drained backlog", Duration::from_secs(15), |screen| {
+        number_after(screen, "pending ") == Some(0) && screen.contains("all well")
+    });
+
+    receiver.set_script(script::always(422));
+    post(&process, 60..61).await;
+    tmux.wait_for("a dead letter", Duration::from_secs(5), |screen| screen.contains("3 Dead letters 1"));
+    receiver::set_ok(&receiver);
+    tmux.keys(&["3"]);
+    tmux.wait_for("its row", Duration::from_secs(3), |screen| screen.contains("rejected"));
+    tmux.keys(&["Enter"]);
+    tmux.wait_for("its story", Duration::from_secs(3), |screen| screen.contains("http 422"));
+    tmux.keys(&["r"]);
+    tmux.wait_for("the question", Duration::from_secs(3), |screen| {
+        screen.contains("Redrive 1 dead letter (")
+    });
+    tmux.keys(&["y"]);
+    tmux.wait_for("what was done", Duration::from_secs(3), |screen| {
+        screen.contains("redriven 1 of 1 dead letter")
+    });
+    let after = wait_status(&client, Duration::from_secs(10), |status| status.ledger.delivered == 61).await;
+    assert!(after.ledger.balanced && after.ledger.dead == 0, "{:?}", after.ledger);
+
+    tmux.keys(&["1"]);
+    process.kill();
+    tmux.wait_for("the loss", Duration::from_secs(3), |screen| {
+        screen.contains("LOST, shown is") && screen.contains("appliance lost")
+    });
+    let process = Process::start_config(&config, &data);
+    tmux.wait_for("it again", Duration::from_secs(8), |screen| {
+        screen.lines().next().is_some_and(|header| header.ends_with("live"))
+            && screen.contains("delivered 61")
+    });
+    tmux.keys(&["q"]);
+    wait_gone(pid, "q");
+    assert!(process.terminate().success(), "the appliance is not touched by its dashboard");
 }
