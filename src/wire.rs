@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::core::classify::VerdictKind;
 use crate::core::delivery::{AttemptRecord, FailureClass, Stage};
@@ -430,6 +431,44 @@ pub struct DeadLetterView {
     pub redrive_count: u32,
     /// Length of the body.
     pub body_bytes: u64,
+}
+
+impl DeadLetterView {
+    /// As a feature of a GIS layer.
+    ///
+    /// The event's own geometry and properties, with what happened to it under names of ours. A body whose geometry a GIS
+    /// would not read is exported without one, the bytes as text beside it.
+    pub fn to_feature(&self) -> Value {
+        let raw = self.raw_payload.as_deref().unwrap_or_default();
+        let source: Value = serde_json::from_str(raw).unwrap_or(Value::Null);
+        let mut properties = match source.get("properties") {
+            Some(Value::Object(members)) => members.clone(),
+            _ => serde_json::Map::new(),
+        };
+        let location = self.geometry_error.as_ref().and_then(|error| error.location);
+        for (name, value) in [
+            ("dlq_id", json!(self.id)),
+            ("dlq_endpoint", json!(self.endpoint)),
+            ("dlq_class", json!(self.failure_class)),
+            ("dlq_stage", json!(self.failed_stage)),
+            ("dlq_reason", json!(self.error_message)),
+            ("dlq_defect_lon", json!(location.map(|[lon, _]| lon))),
+            ("dlq_defect_lat", json!(location.map(|[_, lat]| lat))),
+            ("dlq_attempts", json!(self.attempts)),
+            ("dlq_key", json!(self.idempotency_key)),
+            ("dlq_device", json!(self.device)),
+            ("dlq_event_type", json!(self.event_type)),
+            ("dlq_first_seen_at", json!(self.first_seen_at)),
+            ("dlq_died_at", json!(self.dead_lettered_at)),
+        ] {
+            properties.insert(name.to_owned(), value);
+        }
+        let geometry = source.get("geometry").cloned().unwrap_or(Value::Null);
+        if geometry.is_null() && self.raw_payload.is_some() && source.is_null() {
+            properties.insert("dlq_raw".to_owned(), json!(raw));
+        }
+        json!({ "type": "Feature", "id": self.id, "geometry": geometry, "properties": properties })
+    }
 }
 
 /// `GET /v1/dead-letters?endpoint=&class=&since=&until=&bbox=&limit=&cursor=`.

@@ -4,10 +4,8 @@ use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
-use serde_json::{Value, json};
-
 use crate::client::{AdminClient, ClientError, EndpointAction};
-use crate::wire::{DeadLetterSelection, DeadLetterView};
+use crate::wire::DeadLetterSelection;
 
 use super::feed::Source;
 use super::message::{Answer, DeadVerb, EndpointVerb, FetchError, Request};
@@ -79,7 +77,8 @@ impl Live {
         }
         for id in &selection.ids {
             let letter = self.client.dead_letter(id).await?;
-            out.write_all(record(&letter).as_bytes()).map_err(Failure::File)?;
+            // One record of a GeoJSON text sequence (RFC 8142), as the appliance writes them.
+            writeln!(out, "\u{1e}{}", letter.to_feature()).map_err(Failure::File)?;
         }
         out.flush().map_err(Failure::File)?;
         Ok(Answer::Exported { file: path.display().to_string(), count: out.records })
@@ -95,29 +94,6 @@ enum Failure {
     File(io::Error),
     #[error("not from here yet: use `waypost dlq repair ID`")]
     NoRepair,
-}
-
-/// One record of a GeoJSON text sequence: the feature, with the reason among its properties.
-fn record(letter: &DeadLetterView) -> String {
-    let body = letter.raw_payload.as_deref().unwrap_or("");
-    let mut feature: Value = serde_json::from_str(body)
-        .ok()
-        .filter(|document: &Value| document.get("type").is_some_and(|kind| kind == "Feature"))
-        .unwrap_or_else(|| json!({"type": "Feature", "geometry": null, "properties": {"raw_payload": body}}));
-    let why = json!({
-        "id": letter.id,
-        "failure_class": letter.failure_class,
-        "failed_stage": letter.failed_stage,
-        "error_message": letter.error_message,
-        "geometry_error": letter.geometry_error,
-        "endpoint": letter.endpoint,
-        "dead_lettered_at": letter.dead_lettered_at,
-    });
-    if !feature["properties"].is_object() {
-        feature["properties"] = json!({});
-    }
-    feature["properties"]["waypost"] = why;
-    format!("\u{1e}{feature}\n")
 }
 
 /// A file that did not exist: an export never overwrites another.

@@ -109,48 +109,14 @@ fn write(
         Format::Csv => out.push_str(&csv(&view)),
         Format::Sequence => {
             out.push('\u{1e}');
-            out.push_str(&feature(&view).to_string());
+            out.push_str(&view.to_feature().to_string());
             out.push('\n');
         }
         Format::GeoJson => {
             out.push_str(if std::mem::take(first) { "\n" } else { ",\n" });
-            out.push_str(&feature(&view).to_string());
+            out.push_str(&view.to_feature().to_string());
         }
     }
-}
-
-/// The event's own geometry and properties, with what happened to it under names of ours. A body whose geometry a GIS
-/// would not read is exported without one, the bytes as text beside it.
-fn feature(view: &DeadLetterView) -> Value {
-    let raw = view.raw_payload.as_deref().unwrap_or_default();
-    let source: Value = serde_json::from_str(raw).unwrap_or(Value::Null);
-    let mut properties = match source.get("properties") {
-        Some(Value::Object(members)) => members.clone(),
-        _ => serde_json::Map::new(),
-    };
-    let location = view.geometry_error.as_ref().and_then(|error| error.location);
-    for (name, value) in [
-        ("dlq_id", json!(view.id)),
-        ("dlq_endpoint", json!(view.endpoint)),
-        ("dlq_class", json!(view.failure_class)),
-        ("dlq_stage", json!(view.failed_stage)),
-        ("dlq_reason", json!(view.error_message)),
-        ("dlq_defect_lon", json!(location.map(|[lon, _]| lon))),
-        ("dlq_defect_lat", json!(location.map(|[_, lat]| lat))),
-        ("dlq_attempts", json!(view.attempts)),
-        ("dlq_key", json!(view.idempotency_key)),
-        ("dlq_device", json!(view.device)),
-        ("dlq_event_type", json!(view.event_type)),
-        ("dlq_first_seen_at", json!(view.first_seen_at)),
-        ("dlq_died_at", json!(view.dead_lettered_at)),
-    ] {
-        properties.insert(name.to_owned(), value);
-    }
-    let geometry = source.get("geometry").cloned().unwrap_or(Value::Null);
-    if geometry.is_null() && view.raw_payload.is_some() && source.is_null() {
-        properties.insert("dlq_raw".to_owned(), json!(raw));
-    }
-    json!({ "type": "Feature", "id": view.id, "geometry": geometry, "properties": properties })
 }
 
 fn csv(view: &DeadLetterView) -> String {
