@@ -22,7 +22,7 @@ const EXPONENT_MAX: u32 = 1023;
 
 /// `base * 2^n`, at most `cap`; `n` of any size.
 pub fn ceiling_s(base_s: f64, cap_s: f64, n: u32) -> f64 {
-    let power = 2f64.powi(n.min(EXPONENT_MAX) as i32);
+    let power = 2f64.powi(n.min(EXPONENT_MAX).cast_signed());
     (base_s * power).min(cap_s)
 }
 

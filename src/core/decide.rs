@@ -83,7 +83,7 @@ pub fn is_poison(failures: u32, others_passed: u64, others_failed: u64) -> bool 
         return false;
     }
     let rate = others_failed as f64 / (others_passed + others_failed) as f64;
-    rate.powi(failures.min(1000) as i32) <= POISON_CHANCE
+    rate.powi(failures.min(1000).cast_signed()) <= POISON_CHANCE
 }
 
 /// What becomes of a delivery after an attempt. Takes a token from `budget` only where an empty one means death.

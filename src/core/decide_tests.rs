@@ -108,9 +108,9 @@ fn only_failures_that_blame_the_event_are_charged() {
 #[test]
 fn the_last_attempt_ends_in_the_dead_letters() {
     let used = |charged| Progress { attempts: charged, charged, ..Progress::default() };
-    assert_eq!(Case { progress: used(4), ..case(500) }.retried().0, true);
+    assert!(Case { progress: used(4), ..case(500) }.retried().0);
     assert_eq!(Case { progress: used(5), ..case(500) }.dead(), (VerdictKind::Retry, FailureClass::Transient));
-    assert_eq!(Case { progress: used(5), ..case(503) }.retried().0, false, "503 never uses attempts up");
+    assert!(!Case { progress: used(5), ..case(503) }.retried().0, "503 never uses attempts up");
     assert_eq!(Case { progress: used(5), ..article(503) }.dead().1, FailureClass::Transient);
 }
 
@@ -124,10 +124,10 @@ fn an_empty_budget_kills_only_where_the_policy_says_so() {
 #[test]
 fn the_retry_window_counts_with_a_trusted_clock_only() {
     let hours = |hours: u64| StoreTime(hours * 3_600_000);
-    assert_eq!(Case { now: hours(71), ..case(500) }.retried().0, true);
+    assert!(Case { now: hours(71), ..case(500) }.retried().0);
     assert_eq!(Case { now: hours(72), ..case(500) }.dead().1, FailureClass::Expired);
-    assert_eq!(Case { now: hours(72), trusted: false, ..case(500) }.retried().0, true);
-    assert_eq!(Case { now: hours(72), ..article(500) }.retried().0, true, "the article knows no window");
+    assert!(Case { now: hours(72), trusted: false, ..case(500) }.retried().0);
+    assert!(Case { now: hours(72), ..article(500) }.retried().0, "the article knows no window");
 }
 
 #[test]

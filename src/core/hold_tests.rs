@@ -92,7 +92,7 @@ fn one_success_takes_all_evidence_back() {
 fn each_cause_is_named() {
     let name = |kind, times: u64| {
         let mut bench = Bench::new();
-        (0..times).filter_map(|seq| bench.transport(seq, kind)).next()
+        (0..times).find_map(|seq| bench.transport(seq, kind))
     };
     assert_eq!(name(TransportKind::Refused, 5), Some(HoldReason::Refused));
     assert_eq!(name(TransportKind::ConnectTimeout, 5), Some(HoldReason::Timeout));

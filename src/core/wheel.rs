@@ -239,7 +239,7 @@ impl<T> Wheel<T> {
         } else {
             // Beyond the reach the farthest slot holds it until that comes up.
             let at = due.min(self.elapsed + REACH);
-            let top_bit = 63 - (self.elapsed ^ at | (SLOTS as u64 - 1)).leading_zeros();
+            let top_bit = (self.elapsed ^ at | (SLOTS as u64 - 1)).ilog2();
             let level = ((top_bit / SLOT_BITS) as usize).min(LEVELS - 1);
             let slot = (at >> (SLOT_BITS * level as u32)) as usize % SLOTS;
             Place::Slot { level: level as u8, slot: slot as u8 }

@@ -12,5 +12,6 @@ mod keys;
 mod policy;
 mod receiver;
 mod sender;
+mod sim;
 mod support;
 mod tidy;

@@ -21,6 +21,9 @@ fn close(found: f64, expected: f64, what: &str) {
     assert!((found - expected).abs() <= tolerance, "{what}: {found} instead of {expected}");
 }
 
+/// Draws per law and attempt.
+const DRAWS: u32 = 20_000;
+
 /// Each law gives the reference delays for given uniform numbers, and its milliseconds stay beside them.
 #[test]
 fn delays_equal_the_reference_given_the_uniform_numbers() {
@@ -62,7 +65,6 @@ fn sampled_delays_have_the_reference_bounds_and_means() {
     let golden: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
     let seed: u64 = rand::random();
     let mut rng = rand_pcg::Pcg64::seed_from_u64(seed);
-    const DRAWS: u32 = 20_000;
     for setting in golden["settings"].as_array().unwrap() {
         let (base, cap) = (setting["base"].as_f64().unwrap(), setting["cap"].as_f64().unwrap());
         for law in ["full", "equal"] {

@@ -575,7 +575,7 @@ impl Endpoint {
     }
 
     pub(super) fn next_wake(&self) -> Option<StoreTime> {
-        let mut wake = self.queue.next_wake(HORIZON);
+        let mut wake = self.queue.next_wake(HORIZON, self.paused || self.disabled);
         let mut at = |time: StoreTime| wake = Some(wake.map_or(time, |other: StoreTime| other.min(time)));
         if self.budget_changed {
             at(self.persisted_at + PERSIST_EVERY);

@@ -489,9 +489,9 @@ impl Queue {
     }
 
     /// When something changes here by time alone.
-    pub(super) fn next_wake(&self, horizon: std::time::Duration) -> Option<StoreTime> {
+    pub(super) fn next_wake(&self, horizon: std::time::Duration, stopped: bool) -> Option<StoreTime> {
         let refill = if self.loading_schedule { None } else { self.schedule_refill_at(horizon) };
-        let unread = self.loading.is_none() && !self.main.end && self.ready.len() < READY_LOW;
+        let unread = !stopped && self.loading.is_none() && !self.main.end && self.ready.len() < READY_LOW;
         let again = unread.then_some(self.read_again_at);
         [self.wheel.next_deadline(), refill.map(|at| at.max(self.read_again_at)), again]
             .into_iter()

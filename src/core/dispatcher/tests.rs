@@ -160,7 +160,7 @@ fn five_faults_over_three_events_hold_and_charge_nothing() {
     assert_eq!(snapshot.status, EndpointStatus::Held);
     assert_eq!(snapshot.hold_reason, Some(HoldReason::Http5xx));
     assert!(bench.attempts().is_empty(), "no attempts but a probe");
-    for (_, (state, progress)) in &bench.store {
+    for (state, progress) in bench.store.values() {
         assert_eq!(*state, State::Pending, "attempts of the trip are given back");
         assert_eq!((progress.attempts, progress.charged), (1, 0));
     }
