@@ -117,6 +117,8 @@ impl Appliance {
     pub async fn wait(self) -> anyhow::Result<()> {
         let Self { outbox, stop, mut driver, mut server, .. } = self;
         let died = tokio::select! {
+            // In this order: after a stop the parts end too, and that is no death.
+            biased;
             () = stop.cancelled() => None,
             _ = &mut driver => Some("the delivery loop"),
             _ = &mut server => Some("the server"),

@@ -1,6 +1,7 @@
 //! What the rest of the program may ask the driver, from any task.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -9,6 +10,9 @@ use crate::wire::{AttemptsView, EndpointState, StatusView};
 
 /// Commands that may wait for the driver; it takes them every turn, so a few are plenty.
 pub const COMMANDS_MAX: usize = 64;
+
+/// How long a fresh status is waited for before an older one is given.
+const REFRESH_MAX: Duration = Duration::from_secs(1);
 
 /// There is no endpoint of that name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +49,8 @@ pub enum Command {
     },
     /// These dead letters are pending again.
     Redriven(Vec<(Seq, EndpointId)>),
+    /// Take a status snapshot now.
+    Refresh(oneshot::Sender<()>),
 }
 
 /// A cheap handle to the driver.
@@ -76,6 +82,16 @@ impl Handle {
     pub async fn redriven(&self, items: Vec<(Seq, EndpointId)>) {
         // If the driver has stopped, the next start finds them in the store.
         let _ = self.commands.send(Command::Redriven(items)).await;
+    }
+
+    /// A status taken after this call began, so that what was answered before is in it. If the driver is busy or has
+    /// stopped: the latest there is.
+    pub async fn fresh_status(&self) -> Arc<StatusView> {
+        let (taken, wait) = oneshot::channel();
+        if self.commands.try_send(Command::Refresh(taken)).is_ok() {
+            let _ = tokio::time::timeout(REFRESH_MAX, wait).await;
+        }
+        self.status()
     }
 
     /// The latest status, at most a quarter of a second old.

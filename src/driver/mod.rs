@@ -469,6 +469,11 @@ impl Driver {
                 }
                 let _ = answer.send(reply); // the asker may have gone
             }
+            Command::Refresh(taken) => {
+                self.publish();
+                let _ = taken.send(()); // the asker may have gone
+                return;
+            }
             Command::Redriven(items) => {
                 let mut lowest: BTreeMap<EndpointId, Seq> = BTreeMap::new();
                 for (seq, endpoint) in items {

@@ -27,7 +27,7 @@ static STREAMS: std::sync::LazyLock<Arc<Semaphore>> =
     std::sync::LazyLock::new(|| Arc::new(Semaphore::new(STREAMS_MAX)));
 
 pub(super) async fn status(State(state): State<AppState>) -> Response {
-    Json(&*state.driver.status()).into_response()
+    Json(&*state.driver.fresh_status().await).into_response()
 }
 
 pub(super) async fn attempts(State(state): State<AppState>) -> Response {
@@ -39,7 +39,8 @@ pub(super) async fn log(State(state): State<AppState>) -> Json<LogView> {
 }
 
 pub(super) async fn metrics(State(state): State<AppState>) -> Response {
-    let text = state.metrics.render(&state.driver.status());
+    let status = state.driver.fresh_status().await;
+    let text = state.metrics.render(&status);
     let media = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     ([(header::CONTENT_TYPE, media)], text).into_response()
 }

@@ -32,9 +32,7 @@ fn a_wrong_command_line_is_usage() {
         "endpoint",
         "check",
         "key",
-        "lint",
         "receive",
-        "store",
         "completions",
     ] {
         let help = run(&[command, "--help"]);
@@ -140,7 +138,10 @@ async fn a_second_instance_is_refused_and_the_first_goes_on() {
     ]);
     assert_eq!(code(&output), 1);
     let message = stderr(&output);
-    assert!(message.contains("is in use by process") && message.contains(&process.pid().to_string()), "{message}");
+    assert!(
+        message.contains("is in use by process") && message.contains(&process.pid().to_string()),
+        "{message}"
+    );
     wait_status(&process.client(), Duration::from_secs(5), |status| status.ready).await;
     assert!(process.terminate().success());
 }

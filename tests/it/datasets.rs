@@ -41,13 +41,19 @@ fn expected(path: &Path) -> Vec<Value> {
 /// What the reference says of an element, in our words: whether it must be delivered.
 fn deliverable(element: &str, expected: &Value) -> bool {
     match expected["outcome"].as_str().unwrap() {
-        "valid" => true,
+        // The reference closes an open ring by itself; RFC 7946 (3.1.6) wants it closed, so it is a dead letter here.
+        "valid" => !has_open_ring(element),
         // The reference raises for a null geometry, which RFC 7946 allows.
         "exception" => serde_json::from_str::<Value>(element).is_ok_and(|feature| {
             feature["type"] == "Feature" && feature.get("geometry") == Some(&Value::Null)
         }),
         _ => false,
     }
+}
+
+fn has_open_ring(element: &str) -> bool {
+    let feature: Value = serde_json::from_str(element).unwrap();
+    feature["properties"]["change"] == "open-ring"
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -73,9 +79,7 @@ async fn every_data_set_comes_out_as_the_reference_says() {
         let dir_text = data.to_str().unwrap();
         let output = run(&["send", "--json", "--data-dir", dir_text, path.to_str().unwrap()]);
         let totals: Value = serde_json::from_str(&stdout(&output)).unwrap();
-        let status =
-            wait_status(&process.client(), Duration::from_secs(60), |status| status.ledger.pending == 0)
-                .await;
+        let status = wait_status(&process.client(), Duration::from_secs(60), |s| s.ledger.pending == 0).await;
         assert!(status.ledger.balanced, "{name}: {:?}", status.ledger);
         let count = |key: &str| totals[key].as_u64().unwrap();
         assert_eq!(

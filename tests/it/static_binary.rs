@@ -8,7 +8,8 @@ use std::process::Command;
 
 fn binary() -> Option<PathBuf> {
     let named = std::env::var_os("WAYPOST_STATIC_BINARY").map(PathBuf::from);
-    let usual = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/x86_64-unknown-linux-gnu/dist/waypost");
+    let usual =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/x86_64-unknown-linux-gnu/dist/waypost");
     let found = named.unwrap_or(usual);
     if found.exists() {
         return Some(found);
@@ -33,7 +34,13 @@ fn the_static_binary_runs_in_an_empty_chroot() {
     std::fs::copy(&binary, root.path().join("waypost")).unwrap();
     std::fs::create_dir(root.path().join("tmp")).unwrap();
     let run = |args: &[&str]| {
-        Command::new("chroot").arg(root.path()).arg("/waypost").args(args).env("TMPDIR", "/tmp").output().unwrap()
+        Command::new("chroot")
+            .arg(root.path())
+            .arg("/waypost")
+            .args(args)
+            .env("TMPDIR", "/tmp")
+            .output()
+            .unwrap()
     };
     let version = run(&["--version"]);
     assert!(version.status.success(), "{}", String::from_utf8_lossy(&version.stderr));

@@ -2,6 +2,7 @@
 //!
 //! The seam is [`check`]: parsed positions in, verdict with reason and place out; [`parse::geometry`] makes them of text.
 
+mod basic;
 pub mod parse;
 
 /// A parsed GeoJSON geometry, positions as doubles (third and further numbers are kept out: validity is planar).
@@ -130,8 +131,8 @@ impl Geometry {
     }
 }
 
-/// Judges a geometry. Never panics; work grows as n log n.
+/// Judges a geometry. Never panics: a panic in a routine below becomes [`DefectKind::CheckFailed`].
 pub fn check(geometry: &Geometry) -> GeometryVerdict {
-    let _ = geometry;
-    GeometryVerdict::Valid
+    let judged = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| basic::judge(geometry)));
+    judged.unwrap_or(GeometryVerdict::Invalid(Defect { kind: DefectKind::CheckFailed, location: None }))
 }
