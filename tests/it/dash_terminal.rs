@@ -1,7 +1,8 @@
 //! The dashboard on a real terminal: it gives it back whatever happens, and never outlives it.
 
 use std::fs;
-use std::process::Command;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -273,4 +274,45 @@ async fn an_outage_a_redrive_and_a_crash_on_the_screen() {
     tmux.keys(&["q"]);
     wait_gone(pid, "q");
     assert!(process.terminate().success(), "the appliance is not touched by its dashboard");
+}
+
+/// A terminal that takes no output any more (a frozen link) does not keep the process: it ends on a signal although
+/// its last write never comes back.
+#[test]
+fn a_terminal_that_takes_no_output_does_not_keep_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let pid_file = dir.path().join("pid");
+    let binary = env!("CARGO_BIN_EXE_waypost");
+    let inner = format!(
+        "stty rows 60 cols 240; echo $$ > {}; exec env TERM=xterm LC_ALL=C.UTF-8 {binary} dash --demo",
+        pid_file.display()
+    );
+    // `script` holds the other end of the terminal; nobody reads its output, so it stops taking any.
+    let script = Command::new("script")
+        .args(["-q", "-c", &inner, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(mut script) = script else {
+        println!("skipped: no `script` on this machine");
+        return;
+    };
+    let mut keys = script.stdin.take().unwrap();
+    let pid = loop {
+        let text = fs::read_to_string(&pid_file).unwrap_or_default();
+        match text.trim().parse().ok().and_then(Pid::from_raw) {
+            Some(pid) => break pid,
+            None => std::thread::park_timeout(Duration::from_millis(10)),
+        }
+    };
+    // Whole maps and lists in turn: some 20 KB each, more than the terminal and the pipe hold together.
+    for step in 0..24 {
+        keys.write_all(if step % 2 == 0 { b"4" } else { b"3" }).unwrap();
+        std::thread::park_timeout(Duration::from_millis(110));
+    }
+    assert!(is_running(pid));
+    kill_process(pid, Signal::TERM).unwrap();
+    wait_gone(pid, "SIGTERM with blocked output");
+    let _ = script.kill();
+    let _ = script.wait();
 }

@@ -326,3 +326,45 @@ fn a_frame_as_an_image_keeps_its_words() {
     assert!(svg.contains("hq held 12 min: connection refused"));
     assert!(!svg.contains("& "));
 }
+
+/// The dashboard's page: its frame, its image and its table of keys are those of the program.
+/// `WAYPOST_WRITE_DOCS=1 cargo test --test it page_of_the_dashboard` writes them anew.
+#[test]
+fn the_page_of_the_dashboard_shows_what_it_is() {
+    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let demo = Demo::still();
+    let mut model = Model::new(Settings { demo: true, allow_actions: false, ..settings() }, (100, 30));
+    demo.warm(&mut model);
+    send(&mut model, &demo, Message::Tick);
+    let buf = plain::render(&model);
+    let mut keys = String::new();
+    for binding in Keymap::default().all() {
+        let names: Vec<String> = binding.keys.iter().map(|key| format!("`{}`", key.name())).collect();
+        let order = if binding.acts { " (order)" } else { "" };
+        let _ = writeln!(keys, "| {} | `{}` | {}{order} |", names.join(" "), binding.name, binding.help);
+    }
+    let page = std::fs::read_to_string(docs.join("DASHBOARD.md")).unwrap();
+    let mut wanted = page.clone();
+    for (name, text) in [("frame", plain::text(&buf)), ("keys", keys)] {
+        let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- /{name} -->"));
+        let (head, rest) = wanted.split_once(&begin).unwrap();
+        let (old, tail) = rest.split_once(&end).unwrap();
+        let lines: Vec<&str> = old.lines().collect();
+        let text = match name {
+            "frame" => format!("```text\n{text}```\n"),
+            _ => format!("{}\n{}\n{text}", lines[0], lines[1]),
+        };
+        wanted = format!("{head}{begin}{text}{end}{tail}");
+    }
+    let svg = plain::svg(&buf);
+    if std::env::var_os("WAYPOST_WRITE_DOCS").is_some() {
+        std::fs::write(docs.join("DASHBOARD.md"), &wanted).unwrap();
+        std::fs::write(docs.join("dashboard.svg"), &svg).unwrap();
+    } else {
+        assert!(page == wanted, "docs/DASHBOARD.md is out of date");
+        assert!(
+            std::fs::read_to_string(docs.join("dashboard.svg")).unwrap() == svg,
+            "docs/dashboard.svg is out of date"
+        );
+    }
+}

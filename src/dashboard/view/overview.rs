@@ -291,7 +291,13 @@ fn disk(status: &StatusView, pen: &Pen<'_>) -> Vec<(String, Style)> {
         if store.disk_bytes_max > 0 { format!(" of {}", bytes(store.disk_bytes_max)) } else { String::new() };
     pieces.push((format!("{}{of},", bytes(store.disk_bytes)), theme.text));
     pieces.push((format!("live {},", bytes(store.live_bytes)), theme.text));
-    pieces.push((format!("free {},", bytes(store.disk_free_bytes)), theme.text));
+    // Before the first look at the file system there is no figure; nothing free would not be "ready".
+    let free = if store.disk_free_bytes == 0 && status.ready {
+        "?".to_owned()
+    } else {
+        bytes(store.disk_free_bytes)
+    };
+    pieces.push((format!("free {free},"), theme.text));
     match store.full_in_s {
         Some(in_s) => pieces.push((format!("full in {};", duration(in_s)), theme.warn)),
         None => pieces.push(("not filling;".to_owned(), theme.text)),
