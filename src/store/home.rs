@@ -143,7 +143,7 @@ impl Home {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("unnamed");
         let aside = self.dir.join("quarantine");
         let taken = |number: &u32| aside.join(format!("{name}.{number}")).exists();
-        let number = (1..).find(|number| !taken(number)).unwrap_or(u32::MAX);
+        let number = (1..u32::MAX).find(|number| !taken(number)).unwrap_or(u32::MAX);
         fs::rename(path, aside.join(format!("{name}.{number}")))?;
         self.prune_indexes();
         Ok(())

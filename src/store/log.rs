@@ -41,13 +41,6 @@ impl Group {
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.len() as u64
     }
-
-    pub(super) fn clear(&mut self) {
-        self.bytes.clear();
-        self.frames.clear();
-        // One huge body must not keep its memory for ever.
-        self.bytes.shrink_to(4 << 20);
-    }
 }
 
 /// Where a record of a group was written.
@@ -107,10 +100,6 @@ impl Log {
         self.next_lsn - 1
     }
 
-    pub(super) fn synced_lsn(&self) -> u64 {
-        self.synced_lsn
-    }
-
     pub(super) fn dirty(&self) -> bool {
         self.dirty
     }
@@ -163,6 +152,15 @@ impl Log {
     pub(super) fn abandon_segment(&mut self) -> Option<(u64, u64)> {
         self.dirty = false;
         self.active.take().map(|active| (active.segment, active.tail))
+    }
+
+    /// Deletes a segment.
+    pub(super) fn remove(&self, segment: u64) -> io::Result<()> {
+        self.disk.remove(segment)
+    }
+
+    pub(super) fn free_bytes(&self) -> io::Result<u64> {
+        self.disk.free_bytes()
     }
 
     /// Gives back the room behind the end of a segment that is not written any more.

@@ -21,8 +21,6 @@
 //!
 //! It does not decide about attempts, and it never looks into a body.
 
-#![allow(dead_code, reason = "the index and the checkpoints that use the rest land next")]
-
 pub use error::{OpenError, StoreError};
 pub use types::*;
 
@@ -42,6 +40,8 @@ use crate::core::time::StoreTime;
 use shared::{Shared, Tuning};
 use writer::{Queued, Request};
 
+mod bloom;
+mod checkpoint;
 mod disk;
 mod error;
 mod frame;
@@ -56,6 +56,7 @@ mod records;
 mod recover;
 mod seqset;
 mod shared;
+mod space;
 mod state;
 mod types;
 mod upkeep;

@@ -78,6 +78,7 @@ impl Overlay {
     }
 
     /// The newest word on a slip; `None` if only the index can tell.
+    #[expect(clippy::option_option, reason = "unknown here, known to be gone, known")]
     pub(super) fn slip(&self, id: EndpointId, seq: Seq) -> Option<Option<Arc<Slip>>> {
         let layers = [Some(&self.newest), self.writing.as_ref()];
         layers
@@ -88,6 +89,7 @@ impl Overlay {
     }
 
     /// The newest word on a letter; `None` if only the index can tell.
+    #[expect(clippy::option_option, reason = "unknown here, known to be gone, known")]
     pub(super) fn letter(&self, seq: Seq, id: EndpointId) -> Option<Option<Arc<Letter>>> {
         let layers = [Some(&self.newest), self.writing.as_ref()];
         layers

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 
 use super::disk::{Disk, SegmentFile};
-use super::frame::{FRAME_HEAD, Frame, Home, Kind, Piece, content_bytes, scan};
+use super::frame::{Frame, Home, Kind, Piece, scan};
 use super::records::{Event, IndexEntry, Record};
 use super::state::{Place, Segment};
 use super::types::StoredEvent;
@@ -224,13 +224,6 @@ impl Reader {
             });
             events.push(event.ok_or(ReadFault::Damaged));
         }
-    }
-
-    /// The whole frame size at a place whose size is not known.
-    pub(super) fn frame_bytes(&self, segment: u64, offset: u32) -> Option<u32> {
-        let mut head = [0; FRAME_HEAD];
-        let read = self.file(segment).ok()?.read_at(&mut head, u64::from(offset)).ok()?;
-        Some((FRAME_HEAD + content_bytes(&head[..read])?) as u32)
     }
 }
 

@@ -183,6 +183,7 @@ impl SeqSet {
         self.iter_from(from).take_while(move |&seq| seq < to)
     }
 
+    #[cfg(test)]
     pub(super) fn chunks(&self) -> impl Iterator<Item = u64> + '_ {
         self.chunks.keys().copied()
     }
@@ -197,11 +198,15 @@ impl SeqSet {
         match self.chunks.get(&chunk)? {
             Chunk::Few(list) => {
                 bytes.push(0);
-                list.iter().for_each(|one| bytes.extend(one.to_le_bytes()));
+                for one in list {
+                    bytes.extend(one.to_le_bytes());
+                }
             }
             Chunk::Many(words, _) => {
                 bytes.push(1);
-                words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+                for word in words.iter() {
+                    bytes.extend(word.to_le_bytes());
+                }
             }
         }
         Some(bytes)

@@ -100,6 +100,8 @@ pub(super) struct Figures {
     pub(super) disk_bytes: AtomicU64,
     pub(super) free_bytes: AtomicU64,
     pub(super) quarantined_bytes: AtomicU64,
+    pub(super) index_bytes: AtomicU64,
+    pub(super) ballast_bytes: AtomicU64,
     pub(super) log_written_bytes: AtomicU64,
     pub(super) index_written_bytes: AtomicU64,
     pub(super) syncs: AtomicU64,

@@ -43,6 +43,10 @@ pub(super) struct Counts {
     pub(super) duplicates: i64,
 }
 
+pub(super) fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
 fn slot(end: End) -> usize {
     match end {
         End::Delivered => 0,
@@ -77,9 +81,8 @@ impl Counts {
     }
 
     fn of(ledger: &Ledger) -> Self {
-        let down = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         Self {
-            accepted: down(ledger.accepted),
+            accepted: signed(ledger.accepted),
             ended: [
                 ledger.delivered,
                 ledger.expired,
@@ -88,10 +91,10 @@ impl Counts {
                 ledger.superseded,
                 ledger.lost,
             ]
-            .map(down),
-            pending: down(ledger.pending),
-            dead: down(ledger.dead),
-            duplicates: down(ledger.duplicates),
+            .map(signed),
+            pending: signed(ledger.pending),
+            dead: signed(ledger.dead),
+            duplicates: signed(ledger.duplicates),
         }
     }
 }
@@ -403,7 +406,7 @@ impl State {
         Some(Effect { seq, was, is: self.need(seq) })
     }
 
-    fn note_event(&mut self, seq: Seq, place: Place) {
+    pub(super) fn note_event(&mut self, seq: Seq, place: Place) {
         let segment = self.segments.entry(place.segment).or_default();
         if segment.count == 0 {
             segment.first_seq = seq;

@@ -9,18 +9,23 @@ use super::log::{Group, Written};
 use super::records::Record;
 use super::recover::new_endpoints;
 use super::state::Segment;
-use super::types::AppendError;
-use super::writer::{NOWHERE, Writer};
-use crate::core::event::NewEvent;
+use super::writer::{NOWHERE, Writer, is_full};
+use crate::core::ids::{EndpointId, Seq};
+
+/// How often ages of oldest deliveries are looked up.
+const OLDEST_EVERY_MS: u64 = 250;
 
 impl Writer {
     /// The first segment of this run, with the endpoints that the config names for the first time.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn begin(&mut self, checkpoint: bool) {
+        self.look_at_disk(self.shared.clock.now().store.0);
         let new = new_endpoints(&self.shared.state(), &self.shared.config.endpoints);
         let mut group = Group::default();
         let records: Vec<Record> =
             new.into_iter().map(|(id, name)| Record::Endpoint { id, name, record: None }).collect();
-        records.iter().for_each(|record| group.push(record, &[]));
+        for record in &records {
+            group.push(record, &[]);
+        }
         // Known in memory even if the disk is full now: the next segment header carries them.
         for record in &records {
             self.shared.state().apply(0, record, NOWHERE);
@@ -28,6 +33,10 @@ impl Writer {
         let begun = self.write(&mut group).and_then(|_| self.sync());
         if let Err(error) = begun {
             self.shared.warn(format!("the log cannot be written now: {error}"));
+        } else if checkpoint {
+            // So that the next start has an index to start from, whatever happens now.
+            self.start_checkpoint(false);
+            self.collect_checkpoint(true);
         }
     }
 
@@ -95,10 +104,16 @@ impl Writer {
             self.note_segment(id, tail, 0);
         }
         let mut group = Group::default();
-        events.iter().for_each(|(record, body)| group.push(record, body));
+        for (record, body) in events {
+            group.push(record, body);
+        }
         let written = self.write(&mut group)?;
         match self.sync() {
-            Ok(()) => Ok(written),
+            Ok(()) => {
+                // What was settled since the last good sync stands in the old segment only: the index shall have it.
+                self.checkpoints.urgent = true;
+                Ok(written)
+            }
             Err(error) => {
                 if let Some((id, tail)) = self.log.abandon_segment() {
                     self.note_segment(id, tail, 0);
@@ -108,10 +123,12 @@ impl Writer {
         }
     }
 
-    /// Whether these events may come in.
-    pub(super) fn admit(&mut self, events: &[NewEvent]) -> Result<(), AppendError> {
-        let _ = events;
-        Ok(())
+    /// Writes a group. Changes that must not wait for space take the ballast's.
+    pub(super) fn write_or_make_way(&mut self, group: &mut Group, vital: bool) -> io::Result<Vec<Written>> {
+        match self.write(group) {
+            Err(error) if vital && is_full(&error) && self.drop_ballast() => self.write(group),
+            other => other,
+        }
     }
 
     /// What is due between groups.
@@ -123,10 +140,40 @@ impl Writer {
                 self.mark();
             }
         }
+        self.checkpoint_if_due(now_ms);
+        self.make_room();
+        self.look_at_disk(now_ms);
+        self.find_oldest(now_ms);
         let figures = &self.shared.figures;
         figures.log_written_bytes.store(self.log.written_bytes, Ordering::Relaxed);
         figures.syncs.store(self.log.syncs, Ordering::Relaxed);
         figures.keys.store(self.keys.len(), Ordering::Relaxed);
+    }
+
+    /// Looks up the age of each endpoint's oldest pending delivery, when it is another one than before.
+    fn find_oldest(&mut self, now_ms: u64) {
+        if self.timers.looked_at_oldest_ms.is_some_and(|at| now_ms.saturating_sub(at) < OLDEST_EVERY_MS) {
+            return;
+        }
+        self.timers.looked_at_oldest_ms = Some(now_ms);
+        let changed: Vec<(EndpointId, Option<Seq>)> = {
+            let state = self.shared.state();
+            let firsts = state.endpoints.iter().map(|(&id, one)| (id, one.pending.first(), one.oldest));
+            firsts
+                .filter(|(_, first, known)| known.map(|(seq, _)| seq) != *first)
+                .map(|(id, first, _)| (id, first))
+                .collect()
+        };
+        for (id, first) in changed {
+            let accepted = first.and_then(|seq| {
+                let recent = self.shared.recent(seq).map(|event| event.head.accepted);
+                let read = || Some(self.shared.reader.read(self.shared.place(seq)?).ok()?.0.head.accepted);
+                Some((seq, recent.or_else(read)?))
+            });
+            if let Some(endpoint) = self.shared.state().endpoints.get_mut(&id) {
+                endpoint.oldest = accepted;
+            }
+        }
     }
 
     /// Says in the log what has just been synced, so that recovery can tell damage to it from a torn tail. Not synced
@@ -140,10 +187,19 @@ impl Writer {
         }
     }
 
-    /// The orderly end.
+    /// The orderly end: everything in the index, nothing to replay.
     pub(super) fn close(&mut self) {
+        self.collect_checkpoint(true);
         if let Err(error) = self.end_segment() {
             self.shared.warn(format!("the log could not be ended in order: {error}"));
         }
+        self.start_checkpoint(true);
+        self.collect_checkpoint(true);
+        // Twice, so that the index also forgets the segments that the first one freed.
+        if !self.checkpoints.freed.is_empty() {
+            self.start_checkpoint(true);
+            self.collect_checkpoint(true);
+        }
+        self.shared.set_index(None);
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use super::checkpoint::Checkpoints;
 use super::error::StoreError;
 use super::home::Home;
 use super::keys::{Keys, Known};
@@ -128,15 +129,20 @@ pub(super) struct Writer {
     pub(super) keys: Keys,
     pub(super) requests: Receiver<Queued>,
     pub(super) timers: Timers,
+    pub(super) checkpoints: Checkpoints,
+    /// Bytes let in by the group that is being planned.
+    pub(super) admitted_bytes: u64,
     /// Holds the lock of the directory until the thread ends.
     pub(super) home: Home,
 }
 
 /// Store times of what is done now and then.
+#[expect(clippy::struct_field_names, reason = "units last")]
 #[derive(Default)]
 pub(super) struct Timers {
     pub(super) dirty_since_ms: Option<u64>,
     pub(super) looked_at_disk_ms: Option<u64>,
+    pub(super) looked_at_oldest_ms: Option<u64>,
 }
 
 enum Turn {
@@ -203,11 +209,22 @@ impl Writer {
             Some((reply, orderly)) => {
                 if orderly {
                     self.close();
+                } else {
+                    // A process that dies takes sled along; inside one process it must be let go.
+                    self.collect_checkpoint(true);
+                    self.shared.set_index(None);
                 }
                 self.shared.closed.store(true, std::sync::atomic::Ordering::SeqCst);
                 Turn::End(reply)
             }
         }
+    }
+
+    /// Carries out a request of the thread's own.
+    pub(super) fn now(&mut self, request: Request) {
+        let mut plan = Plan::default();
+        self.plan(request, &mut plan);
+        self.commit(plan, Vec::new());
     }
 
     /// Plans a request that is not an append. Two changes of one delivery never stand in one plan.
@@ -370,9 +387,14 @@ impl Writer {
         let now = self.shared.clock.now();
         let (planned, events) = self.plan_appends(calls, now);
         let mut group = Group::default();
-        plan.steps.iter().for_each(|step| group.push(&step.record, &[]));
-        events.iter().for_each(|(record, body)| group.push(record, body));
-        match self.write(&mut group) {
+        for step in &plan.steps {
+            group.push(&step.record, &[]);
+        }
+        for (record, body) in &events {
+            group.push(record, body);
+        }
+        let vital = events.is_empty();
+        match self.write_or_make_way(&mut group, vital) {
             Ok(written) => {
                 let (changes, accepts) = written.split_at(plan.steps.len());
                 self.apply_steps(plan, changes);
@@ -401,6 +423,7 @@ impl Writer {
             (state.next_seq, state.salt)
         };
         let mut in_group: HashMap<Identity, Known> = HashMap::new();
+        self.admitted_bytes = 0;
         let (mut planned, mut records) = (Vec::new(), Vec::new());
         for AppendCall { events, reply } in calls {
             if let Err(error) = self.admit(&events) {
@@ -409,10 +432,9 @@ impl Writer {
             }
             let mut results = Vec::with_capacity(events.len());
             for event in events {
-                let known = in_group
-                    .get(&event.identity)
-                    .copied()
-                    .or_else(|| self.keys.find(event.identity, event.dedup, now.store));
+                let known = in_group.get(&event.identity).copied().or_else(|| {
+                    self.keys.find(event.identity, event.dedup, now.store, || self.shared.index())
+                });
                 if let Some(known) = known {
                     results.push(self.duplicate(&event, known));
                     continue;
@@ -507,7 +529,9 @@ impl Writer {
                 }
             }
         }
-        gone.into_iter().for_each(|seq| self.shared.forget(seq));
+        for seq in gone {
+            self.shared.forget(seq);
+        }
         plan.answer(&Ok(()));
     }
 
@@ -590,7 +614,7 @@ fn refuse(planned: Vec<PlannedAppend>, error: &AppendError) {
     }
 }
 
-fn is_full(error: &std::io::Error) -> bool {
+pub(super) fn is_full(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded)
 }

@@ -15,6 +15,7 @@ use crate::store::types::{EndpointRecord, Ledger};
 use std::time::Duration;
 
 #[derive(Encode, BorrowDecode)]
+#[expect(clippy::struct_field_names, reason = "the words of the design")]
 pub(super) struct Event<'a> {
     pub(super) seq: u64,
     pub(super) accepted: u64,
@@ -393,6 +394,7 @@ impl<'a> From<&'a super::Header> for Header<'a> {
 }
 
 impl Header<'_> {
+    #[expect(clippy::unnecessary_wraps, reason = "one shape for all values")]
     pub(super) fn into_header(self) -> Option<super::Header> {
         let endpoints = self.endpoints.into_iter().map(|(one, counts)| {
             let [

@@ -12,6 +12,8 @@ use crate::core::event::{Dedup, KeyPlan};
 use crate::core::ids::{BodyDigest, Device, EventType, IdempotencyKey, Identity};
 
 mod basic;
+mod memory_disk;
+mod model;
 
 pub(super) fn config(dir: &Path) -> StoreConfig {
     StoreConfig {

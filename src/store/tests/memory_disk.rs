@@ -1,0 +1,196 @@
+//! A disk that forgets what was not synced, fills up, and fails on demand.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rand::{Rng, RngExt};
+
+use crate::store::disk::{Disk, SegmentFile};
+
+/// What reaches the platter as one.
+const SECTOR: usize = 512;
+
+#[derive(Default)]
+struct Content {
+    now: Vec<u8>,
+    durable: Vec<u8>,
+    dirty: BTreeSet<usize>,
+}
+
+struct MemoryFile {
+    content: Mutex<Content>,
+    power: Arc<Power>,
+}
+
+/// Switches of the whole disk.
+#[derive(Default)]
+pub(super) struct Power {
+    /// Calls that change something until the power goes; negative: never.
+    pub(super) fuse: AtomicI64,
+    pub(super) off: AtomicBool,
+    pub(super) capacity: AtomicU64,
+    /// The next sync fails and drops what it should have written.
+    pub(super) fail_sync: AtomicBool,
+}
+
+impl Power {
+    fn spend(&self) -> io::Result<()> {
+        if self.fuse.load(Ordering::SeqCst) >= 0 && self.fuse.fetch_sub(1, Ordering::SeqCst) <= 0 {
+            self.off.store(true, Ordering::SeqCst);
+        }
+        if self.off.load(Ordering::SeqCst) {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        Ok(())
+    }
+}
+
+type Files = BTreeMap<u64, Arc<MemoryFile>>;
+type Graves = Vec<(u64, Arc<MemoryFile>)>;
+
+/// The disk.
+#[derive(Clone)]
+pub(super) struct MemoryDisk {
+    files: Arc<Mutex<Files>>,
+    /// Deleted files: their names may come back after a power cut.
+    graves: Arc<Mutex<Graves>>,
+    pub(super) power: Arc<Power>,
+}
+
+impl MemoryDisk {
+    pub(super) fn new() -> Self {
+        let power =
+            Power { fuse: AtomicI64::new(-1), capacity: AtomicU64::new(u64::MAX), ..Power::default() };
+        Self { files: Arc::default(), graves: Arc::default(), power: Arc::new(power) }
+    }
+
+    /// Loses a random part of what was not synced, and puts the power back on.
+    pub(super) fn cut(&self, rng: &mut impl Rng) {
+        let mut files = self.files.lock().unwrap();
+        // Names go in the order in which they were deleted (journals keep it), so the last ones come back.
+        let graves = std::mem::take(&mut *self.graves.lock().unwrap());
+        let back = rng.random_range(0..=graves.len());
+        files.extend(graves.into_iter().rev().take(back));
+        for file in files.values() {
+            let mut content = file.content.lock().unwrap();
+            let survive = rng.random_range(0.0..=1.0);
+            let Content { now, durable, dirty } = &mut *content;
+            durable.resize(now.len(), 0);
+            for &sector in &*dirty {
+                if rng.random_bool(survive) {
+                    let (from, to) = (sector * SECTOR, ((sector + 1) * SECTOR).min(now.len()));
+                    if from < to {
+                        durable[from..to].copy_from_slice(&now[from..to]);
+                    }
+                }
+            }
+            dirty.clear();
+            now.clone_from(durable);
+        }
+        self.on();
+    }
+
+    pub(super) fn on(&self) {
+        self.power.fuse.store(-1, Ordering::SeqCst);
+        self.power.off.store(false, Ordering::SeqCst);
+    }
+
+    /// Changes the bytes of a file behind the store's back.
+    pub(super) fn damage(&self, segment: u64, change: impl FnOnce(&mut Vec<u8>)) {
+        let files = self.files.lock().unwrap();
+        let mut content = files[&segment].content.lock().unwrap();
+        change(&mut content.now);
+        content.durable = content.now.clone();
+    }
+
+    pub(super) fn destroy(&self, segment: u64) {
+        self.files.lock().unwrap().remove(&segment);
+    }
+}
+
+impl Disk for MemoryDisk {
+    fn list(&self) -> io::Result<Vec<(u64, u64)>> {
+        let files = self.files.lock().unwrap();
+        Ok(files.iter().map(|(&id, file)| (id, file.content.lock().unwrap().now.len() as u64)).collect())
+    }
+
+    fn create(&self, segment: u64, capacity: u64) -> io::Result<Arc<dyn SegmentFile>> {
+        self.power.spend()?;
+        let used: u64 = self.list()?.iter().map(|(_, bytes)| bytes).sum();
+        if used + capacity > self.power.capacity.load(Ordering::SeqCst) {
+            return Err(io::Error::from_raw_os_error(28));
+        }
+        let room = vec![0; capacity as usize];
+        let content = Content { now: room.clone(), durable: room, dirty: BTreeSet::new() };
+        let file = Arc::new(MemoryFile { content: Mutex::new(content), power: Arc::clone(&self.power) });
+        let before = self.files.lock().unwrap().insert(segment, Arc::clone(&file));
+        assert!(before.is_none(), "segment number {segment} used twice");
+        // The directory is synced with it.
+        self.graves.lock().unwrap().clear();
+        Ok(file)
+    }
+
+    fn open(&self, segment: u64) -> io::Result<Arc<dyn SegmentFile>> {
+        let files = self.files.lock().unwrap();
+        let file = files.get(&segment).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Arc::clone(file) as Arc<dyn SegmentFile>)
+    }
+
+    fn remove(&self, segment: u64) -> io::Result<()> {
+        self.power.spend()?;
+        let file = self.files.lock().unwrap().remove(&segment).ok_or(io::ErrorKind::NotFound)?;
+        self.graves.lock().unwrap().push((segment, file));
+        Ok(())
+    }
+
+    fn truncate(&self, segment: u64, len: u64) -> io::Result<()> {
+        self.power.spend()?;
+        let files = self.files.lock().unwrap();
+        let file = files.get(&segment).ok_or(io::ErrorKind::NotFound)?;
+        let mut content = file.content.lock().unwrap();
+        content.now.resize(len as usize, 0);
+        content.durable.resize(len as usize, 0);
+        Ok(())
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let used: u64 = self.list()?.iter().map(|(_, bytes)| bytes).sum();
+        Ok(self.power.capacity.load(Ordering::SeqCst).saturating_sub(used))
+    }
+}
+
+impl SegmentFile for MemoryFile {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.power.spend()?;
+        let mut content = self.content.lock().unwrap();
+        let (from, to) = (offset as usize, offset as usize + bytes.len());
+        assert!(to <= content.now.len(), "written beyond the segment's room");
+        content.now[from..to].copy_from_slice(bytes);
+        content.dirty.extend(from / SECTOR..=(to.max(1) - 1) / SECTOR);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.power.spend()?;
+        let mut content = self.content.lock().unwrap();
+        let Content { now, durable, dirty } = &mut *content;
+        if self.power.fail_sync.swap(false, Ordering::SeqCst) {
+            // As Linux does it: the pages are dropped and the next sync says all is well.
+            dirty.clear();
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        durable.clone_from(now);
+        dirty.clear();
+        Ok(())
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        let content = self.content.lock().unwrap();
+        let from = (offset as usize).min(content.now.len());
+        let count = bytes.len().min(content.now.len() - from);
+        bytes[..count].copy_from_slice(&content.now[from..from + count]);
+        Ok(count)
+    }
+}
