@@ -68,6 +68,8 @@ pub enum TransportKind {
     Refused,
     /// No connection within `connect_timeout`.
     ConnectTimeout,
+    /// Signatures are wanted and this box's clock cannot be trusted with their stamp; nothing was sent.
+    ClockUntrusted,
     /// TLS: the certificate is not valid yet (a wrong clock looks so).
     TlsNotYetValid,
     /// TLS: the certificate has expired.
@@ -321,6 +323,7 @@ fn transport(kind: TransportKind, bytes_sent: bool, reused: bool, clock_trusted:
         T::NoNetwork => (HoldLocal, HoldReason::Network, "no route to the network"),
         T::Refused => (Hold, HoldReason::Refused, "connection refused"),
         T::ConnectTimeout => (Hold, HoldReason::Timeout, "connect timeout"),
+        T::ClockUntrusted => (HoldLocal, HoldReason::Clock, "the clock is not trusted to sign"),
         T::TlsNotYetValid if !clock_trusted => (HoldLocal, HoldReason::Clock, "certificate not valid yet"),
         T::TlsNotYetValid => (Hold, HoldReason::Tls, "certificate not valid yet"),
         T::TlsExpired if !clock_trusted => (HoldLocal, HoldReason::Clock, "certificate expired"),

@@ -88,7 +88,7 @@ fn transport_failures_name_their_cause_and_who_pays() {
 
 #[test]
 fn certificates_are_not_judged_by_a_clock_that_is_wrong() {
-    for kind in [TransportKind::TlsNotYetValid, TransportKind::TlsExpired] {
+    for kind in [TransportKind::TlsNotYetValid, TransportKind::TlsExpired, TransportKind::ClockUntrusted] {
         let verdict = failed(kind, false, false, false);
         assert_eq!((verdict.kind, verdict.hold), (VerdictKind::HoldLocal, Some(HoldReason::Clock)));
     }

@@ -309,7 +309,7 @@ impl Driver {
     fn attempt(&mut self, endpoint: EndpointId, seq: Seq, number: u32, probe: bool) {
         let Some(target) = self.targets.get(&endpoint) else { return };
         let sender = target.sender.clone();
-        let wall = self.clock.now().wall;
+        let now = self.clock.now();
         let held = self.bodies.take(endpoint, seq);
         let outbox = self.outbox.clone();
         tracing::trace!(endpoint = %target.name, seq = seq.0, attempt = number, probe, "attempt starts");
@@ -323,7 +323,7 @@ impl Driver {
                 },
             };
             let id = event.head.id;
-            let sent = sender.send(&attempt_of(&event, number), wall).await;
+            let sent = sender.send(&attempt_of(&event, number), now).await;
             Done::Attempt { endpoint, seq, number, id, sent }
         });
     }

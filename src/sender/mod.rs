@@ -13,8 +13,7 @@
 //! HTTP/1.1 only: over HTTP/2 all attempts share one connection, so one route that swallows packets would stall them
 //! all, and a reset could not be told apart from a refusal.
 //!
-//! What it does not do: decide anything about the outcome, limit how many attempts run, sign with a clock it should
-//! not trust (the driver holds such an endpoint, see [`HttpSender::signs`]).
+//! What it does not do: decide anything about the outcome, limit how many attempts run.
 
 pub mod request;
 pub mod signature;
@@ -35,7 +34,7 @@ use tokio::time::Instant;
 
 use crate::config::{self, raw::RawIdempotencyHeader};
 use crate::core::classify::{Answer, Outcome, TransportKind};
-use crate::core::time::UnixMillis;
+use crate::core::time::Now;
 use connection::{ConnectLayer, WatchedBody};
 pub use request::{Attempt, InvalidHeader, KeyForm};
 pub use signature::{InvalidSecret, SigningKey};
@@ -198,14 +197,15 @@ impl HttpSender {
         })
     }
 
-    /// Whether requests carry a timestamp that receivers check: with a clock that is not trusted, do not send.
-    pub fn signs(&self) -> bool {
-        !self.signing.is_empty()
-    }
-
-    /// Makes one attempt. `wall` stamps the signature.
-    pub async fn send(&self, attempt: &Attempt, wall: UnixMillis) -> Sent {
-        let headers = request::headers(&self.template, attempt, self.key_form, &self.signing, wall);
+    /// Makes one attempt. `now` stamps the signature, if there is to be one; with a clock that is not trusted an
+    /// endpoint that wants signatures gets nothing, because its receiver would refuse every event for the stamp.
+    pub async fn send(&self, attempt: &Attempt, now: Now) -> Sent {
+        if !self.signing.is_empty() && !now.wall_trusted {
+            let kind = TransportKind::ClockUntrusted;
+            let outcome = Outcome::Transport { kind, bytes_sent: false, reused: false };
+            return Sent { outcome, latency: Duration::ZERO };
+        }
+        let headers = request::headers(&self.template, attempt, self.key_form, &self.signing, now.wall);
         let (body, taken) = WatchedBody::new(attempt.body.clone());
         let request = self.client.post(self.url.clone()).headers(headers).body(reqwest::Body::wrap(body));
         self.perform(request, &taken).await

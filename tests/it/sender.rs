@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio::io::AsyncWriteExt as _;
 use waypost::core::classify::{Outcome, TransportKind};
 use waypost::core::ids::{EventId, Seq, StoreSalt};
-use waypost::core::time::UnixMillis;
+use waypost::core::time::{Now, StoreTime, UnixMillis};
 use waypost::receiver::record::{Keep, Options};
 use waypost::receiver::script::{self, Act, Answer};
 use waypost::receiver::{Fault, Power};
@@ -49,8 +49,12 @@ fn attempt(body: impl Into<Bytes>) -> Attempt {
     }
 }
 
+fn now(wall: UnixMillis) -> Now {
+    Now { store: StoreTime(0), wall, wall_trusted: true }
+}
+
 async fn send(sender: &HttpSender) -> Sent {
-    sender.send(&attempt("{}"), UnixMillis(1_800_000_000_000)).await
+    sender.send(&attempt("{}"), now(UnixMillis(1_800_000_000_000))).await
 }
 
 #[track_caller]
@@ -74,7 +78,7 @@ fn status(sent: &Sent) -> u16 {
 async fn a_receiver_gets_exact_bytes_and_the_headers_of_the_contract() {
     let receiver = receiver::keeping().await;
     let body = b"{\"n\": 9007199254740993, \"x\" :1.10, \"a\":\"\\u00e9\"}\n ";
-    let sent = sender_to(&receiver.url()).send(&attempt(&body[..]), UnixMillis(0)).await;
+    let sent = sender_to(&receiver.url()).send(&attempt(&body[..]), now(UnixMillis(0))).await;
     assert_eq!(status(&sent), 200);
     let seen = &receiver.book().seen()[0];
     assert_eq!(seen.body.as_deref(), Some(&body[..]));
@@ -112,10 +116,13 @@ async fn signed_attempts_pass_a_verifying_receiver() {
     settings.key_form = KeyForm::Quoted;
     let wall = waypost::clock::Clock::system(waypost::clock::ClockTrust::Auto).now().wall;
     let sender = HttpSender::new(settings).unwrap();
-    assert!(sender.signs());
-    assert_eq!(status(&sender.send(&attempt("{}"), wall).await), 200);
-    let stale = sender.send(&attempt("{}"), UnixMillis(wall.0 - 3_600_000)).await;
+    assert_eq!(status(&sender.send(&attempt("{}"), now(wall)).await), 200);
+    let stale = sender.send(&attempt("{}"), now(UnixMillis(wall.0 - 3_600_000))).await;
     assert_eq!(status(&stale), 401, "an hour-old stamp");
+    let untrusted = Now { wall_trusted: false, ..now(wall) };
+    let unsent = sender.send(&attempt("{}"), untrusted).await;
+    assert_eq!(transport(&unsent), (TransportKind::ClockUntrusted, false, false));
+    assert_eq!(receiver.book().totals().requests, 2, "nothing is signed with a clock that is not trusted");
 }
 
 /// Redirects are never followed, whatever they say: no GET, no second host, no credentials elsewhere.
@@ -257,9 +264,9 @@ async fn a_reset_while_sending_is_a_reset() {
             let receiver = receiver::scripted(script::in_turn(acts), Keep::Heads).await;
             let sender = sender_to(&receiver.url());
             let attempt = attempt(vec![b' '; usize::try_from(size).unwrap()]);
-            let sent = sender.send(&attempt, UnixMillis(0)).await;
+            let sent = sender.send(&attempt, now(UnixMillis(0))).await;
             assert_eq!(transport(&sent), (TransportKind::Reset, true, false), "{size} {after_body_bytes}");
-            assert_eq!(status(&sender.send(&attempt, UnixMillis(0)).await), 200);
+            assert_eq!(status(&sender.send(&attempt, now(UnixMillis(0))).await), 200);
             assert_eq!(receiver.book().seen()[1].body_bytes, size);
             receiver.stop().await.unwrap();
         }
