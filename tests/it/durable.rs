@@ -100,7 +100,7 @@ async fn every_2xx_is_preceded_by_a_finished_fdatasync_of_its_bytes() {
     };
     assert_eq!(keys.len(), 40);
     wait_status(&process.client(), Duration::from_secs(10), |status| status.ledger.delivered == 40).await;
-    drop(process); // strace ends with its child; the trace is complete up to here
+    process.terminate_child(); // strace ends with its child and then has written everything
     let text = String::from_utf8_lossy(&std::fs::read(&trace).unwrap()).into_owned();
     let calls = calls(&text);
     let mut proven = 0;

@@ -87,6 +87,16 @@ impl Process {
         self.wait_exit(Duration::from_secs(10)).expect("exit within 10 s of SIGTERM")
     }
 
+    /// SIGTERM to the only child of this process (a tracer), and until the tracer has ended.
+    pub fn terminate_child(mut self) {
+        let pid = self.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        let child: i32 = children.split_whitespace().next().unwrap().parse().unwrap();
+        let child = rustix::process::Pid::from_raw(child).unwrap();
+        rustix::process::kill_process(child, rustix::process::Signal::TERM).unwrap();
+        self.wait_exit(Duration::from_secs(60)).expect("the tracer ends with its child");
+    }
+
     fn wait_exit(&mut self, at_most: Duration) -> Option<ExitStatus> {
         let end = tokio::time::Instant::now() + at_most;
         loop {
