@@ -16,6 +16,8 @@ use tokio::time::{Instant, timeout_at};
 
 /// For how long a refused body is read on; a client that sends longer gets its reset.
 const DRAIN_MAX: Duration = Duration::from_secs(20);
+/// A client that falls silent has had its chance to read the answer.
+const DRAIN_SILENCE_MAX: Duration = Duration::from_secs(5);
 /// Bytes that are read on.
 const DRAIN_BYTES_MAX: u64 = 1 << 30;
 
@@ -74,7 +76,7 @@ async fn drain(mut body: Incoming) {
     let end = Instant::now() + DRAIN_MAX;
     let mut left = DRAIN_BYTES_MAX;
     while left > 0 {
-        match timeout_at(end, body.frame()).await {
+        match timeout_at(end.min(Instant::now() + DRAIN_SILENCE_MAX), body.frame()).await {
             Ok(Some(Ok(frame))) => {
                 left = left.saturating_sub(frame.data_ref().map_or(0, |data| data.len() as u64));
             }

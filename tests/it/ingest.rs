@@ -231,6 +231,22 @@ async fn long_sequences_list_only_what_was_not_accepted() {
     running.stop().await;
 }
 
+/// Invalid geometry is kept as a dead letter, or refused where the config says so.
+#[tokio::test]
+async fn invalid_geometry_is_a_dead_letter_or_refused() {
+    let bowtie = r#"{"type":"Feature","geometry":{"type":"Polygon","coordinates":[[[0,0],[1,1],[1,0],[0,1],[0,0]]]},"properties":{}}"#;
+    let (receiver, running) = start().await;
+    let answer = running.post("application/geo+json", bowtie).await;
+    assert_eq!(counts(&answer), [0, 0, 1, 0]);
+    assert!(answer.json()["results"][0]["reason"].as_str().unwrap().contains("Self-intersection"));
+    running.stop().await;
+    let running = Running::start(&receiver.url(), "invalid_geometry = \"reject\"", "").await;
+    let answer = running.post("application/geo+json", bowtie).await;
+    assert_eq!((answer.status, answer.slug().as_str()), (422, "invalid-geometry"));
+    assert_eq!(receiver.book().totals().requests, 0);
+    running.stop().await;
+}
+
 /// Producers need their token when one is set; it is no admin token.
 #[tokio::test]
 async fn producers_need_their_token() {
