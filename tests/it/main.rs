@@ -8,6 +8,7 @@ mod data;
 mod documents;
 mod admin;
 mod ingest;
+mod geometry;
 mod keys;
 mod policy;
 mod receiver;
