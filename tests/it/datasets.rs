@@ -1,7 +1,7 @@
 //! All reference data sets through the real binary: results equal the expected ones, the ledger balances, and the
 //! receiver has every deliverable event once, byte for byte.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -90,22 +90,15 @@ async fn every_data_set_comes_out_as_the_reference_says() {
         assert_eq!(status.ledger.delivered, count("accepted"), "{name}");
         assert_eq!(status.ledger.dead, count("dead_lettered"), "{name}");
 
-        // Bodies that must arrive, with how often the same text stands in the set, and their reference key.
+        // Bodies that must arrive, and their reference key.
         let mut wanted: HashMap<&str, Option<&str>> = HashMap::new();
-        let mut unwanted = 0;
         for (element, expected) in elements.iter().zip(&expected) {
             if deliverable(element, expected) {
                 wanted.insert(element, expected["key"].as_str());
-            } else {
-                unwanted += 1;
             }
         }
-        assert_eq!(
-            count("accepted") + count("duplicates"),
-            elements.len() as u64 - unwanted,
-            "{name}: {totals}"
-        );
         let mut arrived = 0;
+        let mut texts = HashSet::new();
         for seen in receiver.book().seen() {
             let body = String::from_utf8(seen.body.clone().unwrap().to_vec()).unwrap();
             let key =
@@ -113,8 +106,12 @@ async fn every_data_set_comes_out_as_the_reference_says() {
             if let Some(key) = key {
                 assert_eq!(seen.key, *key, "{name}: {body}");
             }
+            texts.insert(body);
             arrived += 1;
         }
+        // A repeat is answered as a duplicate and sent once; nothing else that is deliverable is missing.
+        let missing: Vec<_> = wanted.keys().filter(|text| !texts.contains(**text)).collect();
+        assert!(missing.is_empty(), "{name}: {} deliverable events missing: {:?}", missing.len(), missing.first());
         assert_eq!(arrived, count("accepted"), "{name}: every accepted event once");
         assert_eq!(receiver.book().totals().requests, count("accepted"), "{name}");
         println!("{name}: {totals}");
