@@ -132,9 +132,10 @@ impl Appliance {
             server.abort();
         }
         let _ = driver.await;
-        match tokio::time::timeout(CLOSE_MAX, outbox.close()).await {
-            Ok(()) => tracing::info!("stopped"),
-            Err(_) => tracing::warn!("the last checkpoint takes long; the next start replays the log"),
+        if tokio::time::timeout(CLOSE_MAX, outbox.close()).await.is_ok() {
+            tracing::info!("stopped");
+        } else {
+            tracing::warn!("the last checkpoint takes long; the next start replays the log");
         }
         Ok(())
     }

@@ -47,7 +47,7 @@ impl Usage {
 }
 
 impl Appliance {
-    pub async fn start(to: &str) -> Self {
+    pub fn start(to: &str) -> Self {
         let dir = tempfile::tempdir_in(std::env::var_os("WAYPOST_BENCH_DIR").unwrap_or_else(|| ".".into()))
             .unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_waypost"))

@@ -77,7 +77,7 @@ async fn run(options: &Options) {
 /// As fast as the connections go; then waits until everything is delivered.
 async fn flat_out(name: &str, connections: usize, batch: usize, length: Duration) -> Figures {
     let receiver = receiver::Receiver::start().await;
-    let mut appliance = Appliance::start(&receiver.url()).await;
+    let mut appliance = Appliance::start(&receiver.url());
     generator::closed_loop(appliance.address(), connections, batch, Duration::from_secs(1)).await; // warm-up
     receiver.wait_idle().await;
     let before = appliance.usage();
@@ -108,7 +108,7 @@ async fn flat_out(name: &str, connections: usize, batch: usize, length: Duration
 /// Open loop: one event every `1/rate`, whatever the answers do.
 async fn fixed_rate(name: &str, rate: u64, connections: usize, length: Duration) -> Figures {
     let receiver = receiver::Receiver::start().await;
-    let mut appliance = Appliance::start(&receiver.url()).await;
+    let mut appliance = Appliance::start(&receiver.url());
     generator::open_loop(appliance.address(), connections, rate, Duration::from_secs(1)).await;
     receiver.wait_idle().await;
     let before = appliance.usage();

@@ -202,7 +202,7 @@ async fn list(args: ListArgs) -> anyhow::Result<ExitCode> {
             if args.json {
                 output::line(&serde_json::to_string(entry)?)?;
             } else {
-                table.row(row(entry));
+                table.row(&row(entry));
             }
         }
         left = left.saturating_sub(page.entries.len() as u64);

@@ -99,7 +99,7 @@ pub fn attempts(history: &[AttemptRecord], attempts_max: u32) -> anyhow::Result<
     }
     let mut table = Table::new(&["  ATTEMPT", "AT", "VERDICT", "CAUSE", "TOOK", "THEN WAITED", "CHARGED"]);
     for attempt in history {
-        table.row(vec![
+        table.row(&[
             format!("  {} of {attempts_max}", attempt.number),
             crate::clock::rfc3339(attempt.at),
             format!("{:?}", attempt.verdict).to_lowercase(),

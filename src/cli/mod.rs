@@ -10,6 +10,7 @@ mod dlq;
 mod endpoint;
 mod event;
 pub mod key;
+mod lint;
 mod outbox;
 mod output;
 pub mod receive;
@@ -82,6 +83,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Print the idempotency key of each feature on stdin
     Key(key::KeyArgs),
+    /// Judge the geometry of each feature
+    Lint(lint::LintArgs),
     /// A scripted receiver for trials
     Receive(receive::ReceiveArgs),
     /// Print a completion script for a shell
@@ -173,6 +176,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Endpoint(args) => block_on(endpoint::run(args)),
         Command::Check(args) => check::run(&args),
         Command::Key(args) => key::run(&args),
+        Command::Lint(args) => lint::run(&args),
         Command::Receive(args) => block_on(receive::run(args)),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "waypost", &mut std::io::stdout());

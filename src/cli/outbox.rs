@@ -56,7 +56,7 @@ pub async fn run(args: OutboxArgs) -> anyhow::Result<ExitCode> {
                 continue;
             }
             let due = entry.delivery.due_in_ms.map(Duration::from_millis);
-            table.row(vec![
+            table.row(&[
                 entry.event.id.clone(),
                 entry.delivery.endpoint.clone(),
                 entry.delivery.state.clone(),

@@ -66,7 +66,7 @@ impl Table {
     }
 
     /// Adds a row.
-    pub fn row(&mut self, cells: Vec<String>) {
+    pub fn row(&mut self, cells: &[String]) {
         self.rows.push(cells.iter().map(|cell| visible(cell).into_owned()).collect());
     }
 

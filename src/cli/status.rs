@@ -144,7 +144,7 @@ pub fn endpoints(endpoints: &[EndpointView]) -> anyhow::Result<()> {
         "URL",
     ]);
     for endpoint in endpoints {
-        table.row(vec![
+        table.row(&[
             endpoint.name.clone(),
             format!("{:?}", endpoint.state).to_lowercase(),
             count(endpoint.pending),

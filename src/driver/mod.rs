@@ -277,7 +277,7 @@ impl Driver {
         while let Some(action) = self.dispatcher.poll(now, &mut self.rng) {
             match action {
                 Action::Attempt { endpoint, seq, number, probe } => {
-                    self.attempt(endpoint, seq, number, probe)
+                    self.attempt(endpoint, seq, number, probe);
                 }
                 Action::LoadPage { endpoint, after, limit } => {
                     let outbox = self.outbox.clone();

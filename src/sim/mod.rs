@@ -8,6 +8,7 @@
 //! Nothing here knows real time, files or sockets; the same seed gives the same run on every machine.
 
 pub mod fleet;
+mod receiver;
 pub mod store;
 pub mod world;
 

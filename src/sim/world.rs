@@ -5,29 +5,28 @@
 //! [`Violation`]. Then the faults stop, and everything must settle within [`SETTLE_WITHIN`] of virtual time.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
 use super::Trace;
+use super::receiver::{KINDS, Mood, Receiver};
 use super::store::ModelStore;
-use crate::core::classify::{Answer, Outcome, TransportKind};
+use crate::core::classify::Outcome;
 use crate::core::delivery::{End, FailureClass, Settlement, State};
 use crate::core::dispatcher::{
     Action, Dispatcher, EndpointStatus, Loaded, LoadedWaiting, READY_MAX, WAITING_MAX,
 };
 use crate::core::ids::{EndpointId, Seq};
-use crate::core::policy::{EndpointPolicy, Jitter, PolicyKind};
+use crate::core::policy::PolicyKind;
 use crate::core::time::{Now, StoreTime, UnixMillis};
 
 /// Virtual time after the faults in which everything must have settled.
 pub const SETTLE_WITHIN: Duration = Duration::from_hours(3);
 /// Most steps of one run; more means that it spins.
 const STEPS_MAX: u64 = 400_000;
-/// Attempts allowed in the endpoint's timeout.
-const TIMEOUT_MS: u64 = 10_000;
 
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,50 +57,6 @@ pub struct Summary {
     pub holds: u64,
     /// Virtual time it took to settle after the faults.
     pub settled_after_ms: u64,
-}
-
-/// How a receiver behaves for a while.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Mood {
-    Well,
-    Refuses,
-    Answers(u16),
-    Throttles { retry_after_s: u64 },
-    Hangs,
-    Resets { reused: bool },
-    Flaky { percent: u32, status: u16 },
-    NoNetwork,
-    NoDns,
-    BadClock,
-    Page,
-}
-
-/// Kinds of trouble that a seed may switch on, one bit each.
-const KINDS: u32 = 18;
-
-impl Mood {
-    fn of(kind: u32, rng: &mut Pcg64) -> Self {
-        match kind {
-            0 => Mood::Refuses,
-            1 => Mood::Answers(503),
-            2 => Mood::Answers(500),
-            3 => Mood::Throttles { retry_after_s: rng.random_range(0..120) },
-            4 => Mood::Hangs,
-            5 => Mood::Resets { reused: rng.random() },
-            6 => Mood::Flaky { percent: rng.random_range(5..95), status: 503 },
-            7 => Mood::Flaky { percent: rng.random_range(5..60), status: 500 },
-            8 => Mood::Answers(401),
-            9 => Mood::Answers(404),
-            10 => Mood::Answers(422),
-            11 => Mood::NoNetwork,
-            12 => Mood::NoDns,
-            13 => Mood::BadClock,
-            14 => Mood::Page,
-            15 => Mood::Answers(410),
-            16 => Mood::Answers(302),
-            _ => Mood::Flaky { percent: rng.random_range(5..60), status: 429 },
-        }
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -166,16 +121,6 @@ enum Happening {
         endpoint: EndpointId,
     },
     FaultsStop,
-}
-
-#[derive(Debug)]
-struct Receiver {
-    policy: EndpointPolicy,
-    mood: Mood,
-    poison: BTreeMap<Seq, u16>,
-    taken: BTreeSet<Seq>,
-    latency_ms: u64,
-    held: bool,
 }
 
 /// The world. See the module's documentation.
@@ -729,53 +674,5 @@ impl World {
             summary.dead += dead;
         }
         summary
-    }
-}
-
-impl Receiver {
-    fn draw(rng: &mut Pcg64) -> Self {
-        let mut policy = EndpointPolicy::default();
-        let laws = [Jitter::Decorrelated, Jitter::Full, Jitter::Equal, Jitter::Additive];
-        policy.retry.jitter = laws[rng.random_range(0..laws.len())];
-        policy.in_flight_max = [1, 2, 8, 32][rng.random_range(0..4)];
-        policy.retry.attempts_max = rng.random_range(2..8);
-        policy.budget.ceiling = [1.0, 10.0, 100.0][rng.random_range(0..3)];
-        Self {
-            policy,
-            mood: Mood::Well,
-            poison: BTreeMap::new(),
-            taken: BTreeSet::new(),
-            latency_ms: rng.random_range(2..500),
-            held: false,
-        }
-    }
-
-    /// What an attempt comes to, and after how long.
-    fn answer(&self, seq: Seq, latency_ms: u64, calm: bool, rng: &mut Pcg64) -> (Outcome, u64) {
-        let answer = |status| Outcome::Response(Answer { status, ..Answer::default() });
-        let transport = |kind, bytes_sent, reused| Outcome::Transport { kind, bytes_sent, reused };
-        let poisoned = self.poison.get(&seq).copied().filter(|_| !calm);
-        match self.mood {
-            Mood::Well => (answer(poisoned.unwrap_or(200)), latency_ms),
-            Mood::Refuses => (transport(TransportKind::Refused, false, false), 1),
-            Mood::Answers(status) => (answer(status), latency_ms),
-            Mood::Throttles { retry_after_s } => {
-                let retry_after = vec![retry_after_s.to_string()];
-                (Outcome::Response(Answer { status: 429, retry_after, ..Answer::default() }), latency_ms)
-            }
-            Mood::Hangs => (transport(TransportKind::Timeout, true, false), TIMEOUT_MS),
-            Mood::Resets { reused } => (transport(TransportKind::Reset, true, reused), latency_ms),
-            Mood::Flaky { percent, status } if rng.random_range(0..100) < percent => {
-                (answer(status), latency_ms)
-            }
-            Mood::Flaky { .. } => (answer(poisoned.unwrap_or(200)), latency_ms),
-            Mood::NoNetwork => (transport(TransportKind::NoNetwork, false, false), 1),
-            Mood::NoDns => (transport(TransportKind::Dns, false, false), 50),
-            Mood::BadClock => (transport(TransportKind::TlsNotYetValid, false, false), latency_ms),
-            Mood::Page => {
-                let content_type = "text/html".to_owned();
-                (Outcome::Response(Answer { status: 200, content_type, ..Answer::default() }), latency_ms)
-            }
-        }
     }
 }

@@ -32,6 +32,7 @@ fn a_wrong_command_line_is_usage() {
         "endpoint",
         "check",
         "key",
+        "lint",
         "receive",
         "completions",
     ] {

@@ -111,7 +111,12 @@ async fn every_data_set_comes_out_as_the_reference_says() {
         }
         // A repeat is answered as a duplicate and sent once; nothing else that is deliverable is missing.
         let missing: Vec<_> = wanted.keys().filter(|text| !texts.contains(**text)).collect();
-        assert!(missing.is_empty(), "{name}: {} deliverable events missing: {:?}", missing.len(), missing.first());
+        assert!(
+            missing.is_empty(),
+            "{name}: {} deliverable events missing: {:?}",
+            missing.len(),
+            missing.first()
+        );
         assert_eq!(arrived, count("accepted"), "{name}: every accepted event once");
         assert_eq!(receiver.book().totals().requests, count("accepted"), "{name}");
         println!("{name}: {totals}");

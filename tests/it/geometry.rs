@@ -111,16 +111,13 @@ fn agrees_with_the_reference_on_every_strict_vector() {
             let others = case["other_versions"].as_object().into_iter().flatten();
             outcomes.extend(others.filter_map(|(_, outcome)| outcome.as_str()));
             let wanted: Vec<_> = outcomes.iter().map(|text| outcome(text)).collect();
-            let (geometry, (class, reason, place)) = match case.get("recipe") {
-                Some(recipe) => {
-                    let geometry = recipes::build(recipe);
-                    let judged = judge_geometry(&geometry);
-                    (Some(geometry), judged)
-                }
-                None => {
-                    let text = case["geojson_text"].as_str().unwrap();
-                    (parse::geometry(text, &Limits::default()).ok(), judge(text))
-                }
+            let (geometry, (class, reason, place)) = if let Some(recipe) = case.get("recipe") {
+                let geometry = recipes::build(recipe);
+                let judged = judge_geometry(&geometry);
+                (Some(geometry), judged)
+            } else {
+                let text = case["geojson_text"].as_str().unwrap();
+                (parse::geometry(text, &Limits::default()).ok(), judge(text))
             };
             if case["strict_json"] == false {
                 // NaN and the like: terminal for the reference, no JSON for us.

@@ -150,6 +150,7 @@ fn contact(net: &Net, e: u32, f: u32) -> Option<Defect> {
     }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "every caller ends with its finding")]
 fn defect(kind: DefectKind, point: [f64; 2]) -> Option<Defect> {
     Some(Defect { kind, location: Some(point) })
 }

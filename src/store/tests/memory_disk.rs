@@ -1,5 +1,7 @@
 //! A disk that forgets what was not synced, fills up, and fails on demand.
 
+#![allow(dead_code, reason = "the damage tests land next")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};

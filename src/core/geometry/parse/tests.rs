@@ -1,5 +1,4 @@
 //! Tables of texts and what becomes of them.
-#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use super::*;
 
