@@ -267,6 +267,7 @@ impl Writer {
                 tracing::warn!(segment = head, %error, "a finished log segment could not be deleted");
                 return;
             }
+            self.timers.looked_at_disk_ms = None; // the file system has room again
             self.shared.reader.forget(head);
             self.shared.state().free_segment(head);
             self.checkpoints.freed.push(head);

@@ -166,6 +166,14 @@ impl Reader {
         Record::decode(frame.kind, frame.version, frame.content, self.salt)
     }
 
+    /// The bytes at a place, good or not.
+    pub(super) fn raw(&self, place: Place) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; place.bytes as usize];
+        let read = self.file(place.segment).ok()?.read_at(&mut bytes, u64::from(place.offset)).ok()?;
+        bytes.truncate(read);
+        Some(bytes)
+    }
+
     /// Reads one event.
     pub(super) fn read(&self, place: Place) -> Result<(Event, Bytes), ReadFault> {
         self.read_many(&[place]).pop().unwrap_or(Err(ReadFault::Damaged))

@@ -90,7 +90,11 @@ impl Writer {
                 self.admitted_bytes += bytes;
                 Ok(())
             }
-            Some(what) => Err(AppendError::Full { what, retry_after: RETRY_AFTER }),
+            Some(what) => {
+                // A checkpoint may be all that stands between a finished segment and its deletion.
+                self.checkpoints.urgent |= self.sizes().finished_used > 0;
+                Err(AppendError::Full { what, retry_after: RETRY_AFTER })
+            }
         }
     }
 
@@ -103,13 +107,21 @@ impl Writer {
         let free = self.shared.figures.free_bytes.load(Ordering::Relaxed);
         if counted + self.reserve() > config.disk_bytes_max {
             Some("store")
-        } else if free < config.disk_free_reserve.saturating_add(self.admitted_bytes + bytes) {
+        } else if free < config.disk_free_reserve.saturating_add(self.room_to_make(bytes)) {
             Some("disk")
         } else if dead_bytes as f64 > config.dead_letter_share * config.disk_bytes_max as f64 {
             Some("dead letters")
         } else {
             None
         }
+    }
+
+    /// What the file system must still give for `bytes` more: nothing while the active segment, which has its room
+    /// already, can take them.
+    fn room_to_make(&self, bytes: u64) -> u64 {
+        let wanted = self.admitted_bytes + bytes;
+        let fits = self.log.position().is_some_and(|(_, tail, capacity)| tail + wanted < capacity);
+        if fits { 0 } else { wanted + self.shared.tuning.segment_bytes }
     }
 
     /// Looks at the disk now and then, and opens the intake again when there is room.
@@ -241,7 +253,9 @@ impl Writer {
         let mut state = self.shared.state();
         for ((record, from), at) in moves.iter().zip(written) {
             state.apply(at.lsn, record, at.place);
-            state.account_move(*from, at.place, at.lsn);
+            if let Record::Moved(moved) = record {
+                state.account_move(moved.event.head.seq, *from, at.place, at.lsn);
+            }
         }
     }
 

@@ -414,6 +414,7 @@ impl State {
         }
         segment.count = (seq.0 - segment.first_seq.0) as u32 + 1;
         segment.event_bytes += u64::from(place.bytes);
+        segment.index_at = 0;
     }
 
     fn set_pending(&mut self, id: EndpointId, seq: Seq) {
@@ -493,7 +494,10 @@ impl State {
     }
 
     /// A live event's current copy went from one place to another.
-    pub(super) fn account_move(&mut self, from: Place, to: Place, lsn: u64) {
+    pub(super) fn account_move(&mut self, seq: Seq, from: Place, to: Place, lsn: u64) {
+        if self.need(seq).dead {
+            self.dead_bytes = (self.dead_bytes + u64::from(to.bytes)).saturating_sub(u64::from(from.bytes));
+        }
         if let Some(segment) = self.segments.get_mut(&from.segment) {
             segment.live = segment.live.saturating_sub(1);
             segment.live_bytes = segment.live_bytes.saturating_sub(u64::from(from.bytes));

@@ -53,28 +53,39 @@ impl Writer {
 
     /// Ends the active segment (index record, sync, spare room given back) and begins one that has room for `group`.
     pub(super) fn roll(&mut self, group: &Group) -> io::Result<()> {
-        self.end_segment()?;
+        self.end_segment();
         let header = self.shared.state().header(self.log.next_segment(), self.shared.clock.watermark());
         let written = self.log.begin_segment(header, group)?;
         let (id, tail, capacity) = self.log.position().expect("invariant: a segment has just begun");
         self.shared.reader.begin(id);
+        self.timers.looked_at_disk_ms = None; // the file system has given room
         let segment = Segment { used: tail, capacity, last_lsn: written.lsn, ..Segment::default() };
         self.shared.state().segments.insert(id, segment);
         Ok(())
     }
 
-    /// Makes the active segment a full one.
-    pub(super) fn end_segment(&mut self) -> io::Result<()> {
-        let Some((id, tail, _)) = self.log.position() else { return Ok(()) };
+    /// Makes the active segment a full one. If the disk fails at it, the segment is given up as it is: what was
+    /// accepted is synced already, and the rest shall get into the index soon.
+    pub(super) fn end_segment(&mut self) {
+        let Some((id, tail, _)) = self.log.position() else { return };
         let mut index = Group::default();
         index.push(&Record::Index(self.shared.reader.growing()), &[]);
-        self.log.write(&mut index)?;
-        self.log.sync()?;
-        let (_, end, _) = self.log.position().expect("invariant: still active");
+        let ended = self.log.write(&mut index).and_then(|_| self.log.sync());
+        let end = self.log.position().map_or(tail, |(_, end, _)| end);
         self.log.abandon_segment();
-        self.note_segment(id, end, tail);
-        self.log.truncate(id, end);
-        Ok(())
+        match ended {
+            Ok(()) => {
+                self.note_segment(id, end, tail);
+                self.log.truncate(id, end);
+            }
+            Err(error) => {
+                self.shared.warn(format!(
+                    "a log segment could not be ended in order ({error}); going on in a new one"
+                ));
+                self.note_segment(id, end, 0);
+                self.checkpoints.urgent = true;
+            }
+        }
     }
 
     fn note_segment(&self, id: u64, used: u64, index_at: u64) {
@@ -190,9 +201,7 @@ impl Writer {
     /// The orderly end: everything in the index, nothing to replay.
     pub(super) fn close(&mut self) {
         self.collect_checkpoint(true);
-        if let Err(error) = self.end_segment() {
-            self.shared.warn(format!("the log could not be ended in order: {error}"));
-        }
+        self.end_segment();
         self.start_checkpoint(true);
         self.collect_checkpoint(true);
         // Twice, so that the index also forgets the segments that the first one freed.

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
@@ -214,7 +215,7 @@ impl Writer {
                     self.collect_checkpoint(true);
                     self.shared.set_index(None);
                 }
-                self.shared.closed.store(true, std::sync::atomic::Ordering::SeqCst);
+                self.shared.closed.store(true, Ordering::SeqCst);
                 Turn::End(reply)
             }
         }
@@ -294,6 +295,12 @@ impl Writer {
             }
         }
         if count > 0 {
+            if let Some(place) = self.shared.place(seq)
+                && let Some(bytes) = self.shared.reader.raw(place)
+            {
+                let aside = self.home.set_aside(place.segment, u64::from(place.offset), &bytes);
+                self.shared.figures.quarantined_bytes.fetch_add(aside, Ordering::Relaxed);
+            }
             self.shared.warn(format!(
                 "event {seq} could not be read back: its bytes are damaged; {count} deliveries are counted as lost",
                 seq = seq.0

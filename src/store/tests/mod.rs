@@ -12,8 +12,10 @@ use crate::core::event::{Dedup, KeyPlan};
 use crate::core::ids::{BodyDigest, Device, EventType, IdempotencyKey, Identity};
 
 mod basic;
+mod damage;
 mod memory_disk;
 mod model;
+mod space;
 
 pub(super) fn config(dir: &Path) -> StoreConfig {
     StoreConfig {

@@ -243,7 +243,12 @@ impl World {
             if deliveries.is_empty() {
                 continue;
             }
-            let stored = self.outbox.event(Seq(seq)).await.unwrap().unwrap();
+            let stored = self.outbox.event(Seq(seq)).await.unwrap();
+            let stored = stored.unwrap_or_else(|| {
+                let shared = &self.outbox.inner.shared;
+                let state = shared.state();
+                panic!("{seq} cannot be read: {:?} of {:?}", state.locate(Seq(seq)), state.segments)
+            });
             let number: u64 = stored.head.key.as_str().trim_start_matches("idem:v2:").parse().unwrap();
             let size =
                 self.doubtful.remove(&number).unwrap_or_else(|| panic!("event {number} is there twice"));
