@@ -3,6 +3,9 @@
 //! `WAYPOST_SIM_SEEDS=100000 cargo test --release sim` for a long run; a failure prints the seed that replays it:
 //! `WAYPOST_SIM_SEED=… cargo test sim`.
 
+use std::time::Duration;
+
+use waypost::sim::fleet::{self, Outage, Scenario};
 use waypost::sim::world;
 
 /// Seeds of the default run.
@@ -48,4 +51,88 @@ fn a_seed_replays() {
         assert_eq!(trace(seed), trace(seed), "seed {seed}");
     }
     assert_ne!(trace(1), trace(2));
+}
+
+/// 10 events/s and a receiver that is down for ten minutes: no event dies, few attempts are made against it, its return
+/// is noticed within a minute, the drain begins gently and takes little more than it must.
+#[test]
+fn a_ten_minute_outage_costs_little_and_loses_nothing() {
+    for seed in 0..8 {
+        let report = fleet::run(&Scenario { seed, ..Scenario::default() });
+        println!("{report:?}");
+        assert_eq!(report.dead, 0, "seed {seed}");
+        assert!(report.attempts_in_outage <= 35, "seed {seed}: {} attempts", report.attempts_in_outage);
+        let noticed = report.noticed_after.unwrap();
+        assert!(noticed <= Duration::from_millis(60_100), "seed {seed}: noticed after {noticed:?}");
+        assert!(report.first_second_in_flight <= 5, "seed {seed}: {}", report.first_second_in_flight);
+        let drained = (report.drained_after.unwrap() - noticed).as_secs_f64();
+        let ideal = report.ideal.as_secs_f64();
+        assert!(drained <= 1.3 * ideal, "seed {seed}: drained in {drained} s, ideal {ideal} s");
+    }
+}
+
+/// A fleet comes back to one receiver: it is not run over, and little of its capacity is wasted.
+#[test]
+fn a_fleet_does_not_run_its_receiver_over() {
+    // The full size of 200 boxes and 20 minutes takes a minute in a debug build.
+    let slow = std::env::var_os("WAYPOST_SLOW").is_some();
+    let (boxes, outage) = if slow { (200, Duration::from_mins(20)) } else { (100, Duration::from_mins(5)) };
+    let capacity = f64::from(boxes) * 2.5;
+    let report = fleet::run(&Scenario {
+        appliances: boxes,
+        rate_per_s: 1.0,
+        outage,
+        capacity_per_s: capacity,
+        ..Scenario::default()
+    });
+    println!("{report:?}");
+    let peak = report.peak_per_s as f64 / capacity;
+    let drained = report.drained_after.unwrap().as_secs_f64() / report.ideal.as_secs_f64();
+    println!("peak {peak:.2} x capacity, drained in {drained:.2} x the ideal");
+    assert!(peak <= 1.3, "peak {peak}");
+    assert!(drained <= 1.1, "drained in {drained} x the ideal");
+    assert_eq!(report.dead, 0);
+}
+
+/// The article's own policy on a stored event, as RETRY 3.3 has it: delivered, shed and exhausted shares of the events
+/// accepted during an outage, within one point.
+#[test]
+fn the_article_sheds_what_an_outage_brings() {
+    let rows = [
+        (1.0, 10, [89.3, 0.0, 10.7], 200),
+        (1.0, 30, [34.8, 16.8, 48.4], 150),
+        (1.0, 60, [4.3, 59.0, 36.7], 120),
+        (10.0, 5, [60.2, 39.2, 0.6], 100),
+        (10.0, 10, [1.5, 97.3, 1.1], 60),
+        (10.0, 30, [0.3, 99.3, 0.4], 20),
+        (10.0, 60, [0.13, 99.7, 0.2], 10),
+    ];
+    for (rate_per_s, outage_s, expected, runs) in rows {
+        let (mut accepted, mut shed, mut exhausted) = (0, 0, 0);
+        for seed in 0..runs {
+            let report = fleet::run(&Scenario {
+                rate_per_s,
+                warm_up: Duration::from_secs(2),
+                outage: Duration::from_secs(outage_s),
+                outage_kind: Outage::Answers503,
+                capacity_per_s: 1e6,
+                drain_max: Duration::from_secs(90),
+                policy: fleet::article(),
+                seed,
+                ..Scenario::default()
+            });
+            accepted += report.accepted_in_outage;
+            shed += report.shed_in_outage;
+            exhausted += report.exhausted_in_outage;
+        }
+        let share = |count: u64| count as f64 * 100.0 / accepted as f64;
+        let found = [share(accepted - shed - exhausted), share(shed), share(exhausted)];
+        println!("{rate_per_s}/s, {outage_s} s: {found:.1?}, expected {expected:.1?}");
+        for (found, expected) in found.into_iter().zip(expected) {
+            assert!(
+                (found - expected).abs() <= 1.0,
+                "{rate_per_s}/s, {outage_s} s: {found:.2} for {expected}"
+            );
+        }
+    }
 }

@@ -60,7 +60,10 @@ pub(super) struct Endpoint {
     /// Latest time seen.
     now: StoreTime,
     passed: u64,
-    failed: u64,
+    /// One bit per attempt of late, newest lowest; set if it failed. Attempts whose end says nothing are left out.
+    recent: u128,
+    /// How many bits of it count.
+    recent_len: u32,
     attempts: u64,
     verdicts: BTreeMap<VerdictKind, u64>,
     attempts_by_number: [u64; ATTEMPT_BUCKETS],
@@ -98,7 +101,8 @@ impl Endpoint {
             budget_changed: false,
             now,
             passed: 0,
-            failed: 0,
+            recent: 0,
+            recent_len: 0,
             attempts: 0,
             verdicts: BTreeMap::new(),
             attempts_by_number: [0; ATTEMPT_BUCKETS],
@@ -184,6 +188,7 @@ impl Endpoint {
         }
         if verdict.kind == VerdictKind::Delivered {
             self.passed += 1;
+            self.note(false);
             self.budget.success(budget::seconds(now));
             self.budget_changed = true;
             self.window.passed(now);
@@ -217,7 +222,7 @@ impl Endpoint {
         if verdict.kind == VerdictKind::Terminal {
             self.window.passed(now); // it took the event well enough to refuse it
         } else {
-            self.failed += 1;
+            self.note(true);
         }
         if verdict.kind == VerdictKind::Disabled {
             self.disabled = true;
@@ -230,6 +235,18 @@ impl Endpoint {
         if self.health.failed(seq, verdict, complete && known <= failing, now, rng) {
             self.tripped(seq);
         }
+    }
+
+    /// Remember how an attempt of an endpoint that is up went.
+    fn note(&mut self, failed: bool) {
+        self.recent = self.recent << 1 | u128::from(failed);
+        self.recent_len = (self.recent_len + 1).min(u128::BITS);
+    }
+
+    /// Share of the recent attempts that failed, without so many failures of one delivery.
+    fn failed_share(&self, own_failures: u32) -> f64 {
+        let failed = self.recent.count_ones().saturating_sub(own_failures);
+        f64::from(failed) / f64::from(self.recent_len.saturating_sub(own_failures).max(1))
     }
 
     /// The endpoint takes events again: one attempt, then a ramp.
@@ -266,7 +283,9 @@ impl Endpoint {
     }
 
     fn decide(&mut self, seq: Seq, verdict: &Verdict, rng: &mut impl Rng) -> Option<Decision> {
-        let (passed, failed) = (self.passed, self.failed);
+        let passed = self.passed;
+        let own = self.queue.get(seq)?.failures + 1;
+        let others_failed_share = self.failed_share(own);
         let hold = self.health.hold();
         let held = hold.is_some() || self.disabled;
         let storm = hold.is_some_and(|hold| hold.storm.is_some() && hold.storm == verdict.status);
@@ -274,13 +293,12 @@ impl Endpoint {
         let failure = verdict.kind != VerdictKind::Delivered && !held;
         if failure && !(verdict.free_repeat && item.free_repeats == 0) {
             item.failures += 1;
-            item.first_failure.get_or_insert((passed, failed.saturating_sub(1)));
+            item.passed_before.get_or_insert(passed);
         }
         let poison = self.policy.kind == PolicyKind::Edge
-            && item.first_failure.is_some_and(|(passed_then, failed_then)| {
-                let others_failed = (failed - failed_then).saturating_sub(u64::from(item.failures));
-                decide::is_poison(item.failures, passed - passed_then, others_failed)
-            });
+            && item
+                .passed_before
+                .is_some_and(|before| decide::is_poison(item.failures, passed - before, others_failed_share));
         let facts = Facts {
             policy: &self.policy,
             verdict,
@@ -664,7 +682,7 @@ impl Item {
         }
         self.streak_charged = 0;
         self.free_repeats = 0;
-        self.first_failure = None;
+        self.passed_before = None;
         self.failures = 0;
         self.progress.previous_delay = Duration::ZERO;
         self.progress.clone()

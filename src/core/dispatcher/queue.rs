@@ -77,9 +77,9 @@ pub(super) struct Item {
     pub(super) streak_charged: u32,
     /// A trip wants it back as soon as its settlement is written.
     pub(super) give_back: bool,
-    /// Attempts of the endpoint that had passed and failed when this one first failed, and its own failures since.
-    pub(super) first_failure: Option<(u64, u64)>,
-    /// See `first_failure`.
+    /// Deliveries of the endpoint that had been taken when this one first failed.
+    pub(super) passed_before: Option<u64>,
+    /// Its failures since.
     pub(super) failures: u32,
     /// A person ended it while its attempt ran.
     pub(super) ended: bool,
@@ -99,7 +99,7 @@ impl Item {
             streak_number: 0,
             streak_charged: 0,
             give_back: false,
-            first_failure: None,
+            passed_before: None,
             failures: 0,
             ended: false,
             seen_again: false,
