@@ -43,6 +43,8 @@ pub struct Scenario {
     pub appliances: u32,
     /// Events a second and box, on average.
     pub rate_per_s: f64,
+    /// Whether events come at equal distances rather than at random.
+    pub regular: bool,
     /// Healthy time before the outage.
     pub warm_up: Duration,
     /// Length of the outage.
@@ -72,6 +74,7 @@ impl Default for Scenario {
         Self {
             appliances: 1,
             rate_per_s: 10.0,
+            regular: false,
             warm_up: Duration::from_secs(30),
             outage: Duration::from_mins(10),
             outage_kind: Outage::Refuses,
@@ -223,7 +226,13 @@ impl<'a> Fleet<'a> {
     fn next_arrival(&mut self, index: usize) {
         // Exponential gaps: arrivals are independent of each other.
         let u: f64 = self.rng.random();
-        let gap_ms = -(1.0 - u).ln() / self.scenario.rate_per_s * 1000.0;
+        let first = self.boxes[index].store.newest() == Seq(0);
+        let gap = match (self.scenario.regular, first) {
+            (true, true) => u, // at a random phase
+            (true, false) => 1.0,
+            (false, _) => -(1.0 - u).ln(),
+        };
+        let gap_ms = gap / self.scenario.rate_per_s * 1000.0;
         self.at(self.now_ms + (gap_ms as u64).max(1), Happening::Arrival(index));
     }
 
