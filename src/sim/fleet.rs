@@ -253,13 +253,11 @@ impl<'a> Fleet<'a> {
                 Some(Happening::Outcome { index, seq, outcome, latency }) => {
                     self.outcome(index, seq, &outcome, latency);
                 }
-                Some(Happening::Wake(index)) => {
-                    if self.boxes[index].wake_at == Some(at_ms) {
-                        self.boxes[index].wake_at = None;
-                        self.pump(index);
-                    }
+                Some(Happening::Wake(index)) if self.boxes[index].wake_at == Some(at_ms) => {
+                    self.boxes[index].wake_at = None;
+                    self.pump(index);
                 }
-                None => {}
+                Some(Happening::Wake(_)) | None => {}
             }
         }
         self.flush_bin();

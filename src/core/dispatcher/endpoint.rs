@@ -9,13 +9,14 @@ use super::super::backoff;
 use super::super::budget::{self, Budget};
 use super::super::classify::{Outcome, Verdict, VerdictKind, classify};
 use super::super::decide::{self, Decision, Facts, decide};
-use super::super::delivery::{ANSWER_BYTES_MAX, AttemptRecord, HISTORY_MAX, Progress, Settlement};
+use super::super::delivery::{AttemptRecord, Settlement};
 use super::super::hold::{Health, HoldReason};
 use super::super::ids::{EndpointId, Seq};
 use super::super::policy::{EndpointPolicy, PolicyKind};
 use super::super::time::{Now, StoreTime};
 use super::super::window::Window;
-use super::queue::{Item, Next, Place, Queue};
+use super::queue::{Next, Place, Queue};
+use super::record::{answer_text, remember};
 use super::{
     ATTEMPT_BUCKETS, Action, EndpointMemory, EndpointSnapshot, EndpointStatus, Loaded, LoadedWaiting,
 };
@@ -671,43 +672,4 @@ impl Endpoint {
             last_outcome: self.last_outcome.clone(),
         }
     }
-}
-
-impl Item {
-    /// Counts of a delivery that goes back in line: what the present streak charged is taken back, and its delays start
-    /// over.
-    fn return_progress(&mut self, streak_number: u64) -> Progress {
-        if self.streak_number == streak_number {
-            self.progress.charged = self.progress.charged.saturating_sub(self.streak_charged);
-        }
-        self.streak_charged = 0;
-        self.free_repeats = 0;
-        self.passed_before = None;
-        self.failures = 0;
-        self.progress.previous_delay = Duration::ZERO;
-        self.progress.clone()
-    }
-}
-
-/// Append to a bounded history: the first attempt and the last ones stay, and only the last keeps its answer.
-fn remember(progress: &mut Progress, record: AttemptRecord) {
-    progress.attempts = record.number;
-    if let Some(last) = progress.history.last_mut() {
-        last.answer = String::new();
-    }
-    if progress.history.len() >= HISTORY_MAX {
-        progress.history.remove(1);
-    }
-    progress.history.push(record);
-}
-
-fn answer_text(outcome: &Outcome) -> String {
-    let Outcome::Response(answer) = outcome else { return String::new() };
-    let body = &answer.body[..answer.body.len().min(ANSWER_BYTES_MAX)];
-    let mut text = String::from_utf8_lossy(body).into_owned();
-    // Replacement characters are longer than what they replace.
-    while text.len() > ANSWER_BYTES_MAX {
-        text.pop();
-    }
-    text
 }

@@ -17,6 +17,7 @@
 
 mod endpoint;
 mod queue;
+mod record;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
