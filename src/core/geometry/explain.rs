@@ -29,20 +29,64 @@ struct Chain {
 pub(super) fn first_intersection(areas: &Areas) -> Option<Defect> {
     let net = &areas.net;
     let chains = chains(net);
-    let order = packed_order(&chains);
+    let tree = Tree::of(&chains);
     let mut budget = PAIRS_PER_VERTEX * (net.points.len() + 16);
+    let mut partners = Vec::new();
     for (number, chain) in chains.iter().enumerate() {
-        for partner in &order {
-            budget = budget.checked_sub(1)?;
-            if *partner > number
-                && meet(chain.bounds, chains[*partner].bounds)
-                && let Some(defect) = overlaps(net, chain, &chains[*partner], &mut budget)
-            {
+        partners.clear();
+        tree.find(chain.bounds, &mut partners, &mut budget)?;
+        let later = partners.iter().filter(|partner| **partner > number);
+        for partner in later {
+            if let Some(defect) = overlaps(net, chain, &chains[*partner], &mut budget) {
                 return Some(defect);
             }
         }
     }
     None
+}
+
+/// Boxes of chains, packed ten to a node, level upon level.
+struct Tree {
+    /// Chain numbers in the order of the leaves.
+    order: Vec<usize>,
+    /// Boxes of each level, those of the chains first.
+    levels: Vec<Vec<[f64; 4]>>,
+}
+
+impl Tree {
+    fn of(chains: &[Chain]) -> Self {
+        let order = packed_order(chains);
+        let mut levels = vec![order.iter().map(|chain| chains[*chain].bounds).collect::<Vec<_>>()];
+        while let Some(last) = levels.last().filter(|last| last.len() > 1) {
+            let parents =
+                last.chunks(NODE_MAX).map(|boxes| boxes.iter().copied().reduce(joined).unwrap_or_default());
+            let parents = parents.collect();
+            levels.push(parents);
+        }
+        Tree { order, levels }
+    }
+
+    /// Chains whose boxes meet the box; `None` when the work is used up.
+    fn find(&self, bounds: [f64; 4], found: &mut Vec<usize>, budget: &mut usize) -> Option<()> {
+        let mut open = vec![(self.levels.len() - 1, 0)];
+        while let Some((level, at)) = open.pop() {
+            *budget = budget.checked_sub(1)?;
+            if !meet(self.levels[level][at], bounds) {
+                continue;
+            }
+            if level == 0 {
+                found.push(self.order[at]);
+            } else {
+                let children = at * NODE_MAX..((at + 1) * NODE_MAX).min(self.levels[level - 1].len());
+                open.extend(children.rev().map(|child| (level - 1, child)));
+            }
+        }
+        Some(())
+    }
+}
+
+fn joined(a: [f64; 4], b: [f64; 4]) -> [f64; 4] {
+    [a[0].min(b[0]), a[1].min(b[1]), a[2].max(b[2]), a[3].max(b[3])]
 }
 
 fn meet(a: [f64; 4], b: [f64; 4]) -> bool {
