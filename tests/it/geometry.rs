@@ -5,6 +5,7 @@ use std::fs;
 
 use serde_json::Value;
 use waypost::core::geometry::parse::{self, Limits};
+use waypost::core::geometry::repair::repair;
 use waypost::core::geometry::{Geometry, GeometryVerdict, check};
 
 use crate::support::shared;
@@ -219,4 +220,71 @@ fn every_recipe_is_judged_at_every_size() {
             assert_eq!(class, if recipe.valid { "valid" } else { "invalid" }, "{recipe:?} {n}");
         }
     }
+}
+
+/// How many areas, of a hundred that both can mend, have to be as large as GEOS makes them.
+const AREAS_PERCENT_MIN: usize = 95;
+
+/// Twice the signed area of a ring, from its first corner so that large coordinates cost no digits.
+fn doubled_area(ring: &[[f64; 2]]) -> f64 {
+    let [x, y] = ring[0];
+    ring.windows(2).map(|p| (p[0][0] - x) * (p[1][1] - y) - (p[1][0] - x) * (p[0][1] - y)).sum()
+}
+
+fn area(geometry: &Geometry) -> f64 {
+    let polygon = |rings: &Vec<Vec<[f64; 2]>>| {
+        let sizes = rings.iter().enumerate().map(|(at, ring)| {
+            let size = doubled_area(ring).abs() / 2.0;
+            if at == 0 { size } else { -size }
+        });
+        sizes.sum::<f64>()
+    };
+    match geometry {
+        Geometry::Polygon(rings) => polygon(rings),
+        Geometry::MultiPolygon(polygons) => polygons.iter().map(polygon).sum(),
+        _ => 0.0,
+    }
+}
+
+#[test]
+fn what_is_mended_is_as_large_as_geos_makes_it() {
+    let areas: BTreeMap<String, Option<f64>> =
+        serde_json::from_str(include_str!("geometry/make_valid_areas.json")).unwrap();
+    let (mut both, mut same, mut ours_only, mut theirs_only) = (0, 0, 0, 0);
+    for file in ["golden/geometry_validity.jsonl", "golden/geometry_validity_more.jsonl"] {
+        let Some(path) = shared(file) else { return };
+        for line in fs::read_to_string(path).unwrap().lines() {
+            let case: Value = serde_json::from_str(line).unwrap();
+            let name = case["name"].as_str().unwrap();
+            let Some(theirs) = areas.get(name) else { continue };
+            let text = case["geojson_text"].as_str().unwrap();
+            let Ok(geometry) = parse::geometry(text, &Limits::default()) else { continue };
+            match (repair(&geometry), theirs) {
+                (Ok(mended), Some(theirs)) => {
+                    assert_eq!(check(&mended.geometry), GeometryVerdict::Valid, "{name}");
+                    let ours = area(&mended.geometry);
+                    both += 1;
+                    let equal = (ours - theirs).abs() <= 1e-9 * theirs.abs();
+                    same += usize::from(equal);
+                    if !equal {
+                        println!("area differs: {name}: {ours}, GEOS {theirs}");
+                    }
+                }
+                (Ok(mended), None) => {
+                    ours_only += 1;
+                    println!("GEOS leaves no area: {name}: {:?}", area(&mended.geometry));
+                }
+                (Err(why), Some(theirs)) => {
+                    theirs_only += 1;
+                    println!("not mended: {name}: {why}, GEOS {theirs}");
+                }
+                (Err(_), None) => {}
+            }
+        }
+    }
+    println!(
+        "{both} mended by both, {same} of the same area; {ours_only} by us only, {theirs_only} by GEOS only"
+    );
+    assert!(same * 100 >= both * AREAS_PERCENT_MIN, "{same} of {both}");
+    assert!(theirs_only * 100 <= both, "{theirs_only}");
 }

@@ -7,15 +7,13 @@
 use std::cmp::Ordering;
 
 use super::areas::Areas;
+use super::boxes::{Tree, bounds, meet};
 use super::orient::{crossing_point, orient};
 use super::sweep::{Net, lesser};
 use super::{Defect, DefectKind};
 
 /// Tests of two boxes allowed per vertex: a few times what real boundaries need.
 const PAIRS_PER_VERTEX: usize = 2_000;
-/// Children of a tree node, as in GEOS: it decides the order in which partners are met.
-const NODE_MAX: usize = 10;
-
 /// A run of edges of one ring that goes into one quadrant.
 struct Chain {
     /// First and last vertex by place in the ring (the last may be one past the ring's end).
@@ -29,7 +27,7 @@ struct Chain {
 pub(super) fn first_intersection(areas: &Areas) -> Option<Defect> {
     let net = &areas.net;
     let chains = chains(net);
-    let tree = Tree::of(&chains);
+    let tree = Tree::of(chains.iter().map(|chain| chain.bounds));
     let mut budget = PAIRS_PER_VERTEX * (net.points.len() + 16);
     let mut partners = Vec::new();
     for (number, chain) in chains.iter().enumerate() {
@@ -43,58 +41,6 @@ pub(super) fn first_intersection(areas: &Areas) -> Option<Defect> {
         }
     }
     None
-}
-
-/// Boxes of chains, packed ten to a node, level upon level.
-struct Tree {
-    /// Chain numbers in the order of the leaves.
-    order: Vec<usize>,
-    /// Boxes of each level, those of the chains first.
-    levels: Vec<Vec<[f64; 4]>>,
-}
-
-impl Tree {
-    fn of(chains: &[Chain]) -> Self {
-        let order = packed_order(chains);
-        let mut levels = vec![order.iter().map(|chain| chains[*chain].bounds).collect::<Vec<_>>()];
-        while let Some(last) = levels.last().filter(|last| last.len() > 1) {
-            let parents =
-                last.chunks(NODE_MAX).map(|boxes| boxes.iter().copied().reduce(joined).unwrap_or_default());
-            let parents = parents.collect();
-            levels.push(parents);
-        }
-        Tree { order, levels }
-    }
-
-    /// Chains whose boxes meet the box; `None` when the work is used up.
-    fn find(&self, bounds: [f64; 4], found: &mut Vec<usize>, budget: &mut usize) -> Option<()> {
-        let mut open = vec![(self.levels.len() - 1, 0)];
-        while let Some((level, at)) = open.pop() {
-            *budget = budget.checked_sub(1)?;
-            if !meet(self.levels[level][at], bounds) {
-                continue;
-            }
-            if level == 0 {
-                found.push(self.order[at]);
-            } else {
-                let children = at * NODE_MAX..((at + 1) * NODE_MAX).min(self.levels[level - 1].len());
-                open.extend(children.rev().map(|child| (level - 1, child)));
-            }
-        }
-        Some(())
-    }
-}
-
-fn joined(a: [f64; 4], b: [f64; 4]) -> [f64; 4] {
-    [a[0].min(b[0]), a[1].min(b[1]), a[2].max(b[2]), a[3].max(b[3])]
-}
-
-fn meet(a: [f64; 4], b: [f64; 4]) -> bool {
-    a[0] <= b[2] && b[0] <= a[2] && a[1] <= b[3] && b[1] <= a[3]
-}
-
-fn bounds(a: [f64; 2], b: [f64; 2]) -> [f64; 4] {
-    [a[0].min(b[0]), a[1].min(b[1]), a[0].max(b[0]), a[1].max(b[1])]
 }
 
 /// The vertex at a place of a ring.
@@ -123,25 +69,6 @@ fn chains(net: &Net) -> Vec<Chain> {
         }
     }
     chains
-}
-
-/// The order in which a sort-tile-recursive tree holds the chains.
-fn packed_order(chains: &[Chain]) -> Vec<usize> {
-    let middle = |chain: usize, axis: usize| {
-        // Halved first, so that the sum stays in range.
-        chains[chain].bounds[axis] / 2.0 + chains[chain].bounds[axis + 2] / 2.0
-    };
-    let by = |axis: usize| {
-        move |a: &usize, b: &usize| middle(*a, axis).partial_cmp(&middle(*b, axis)).unwrap_or(Ordering::Equal)
-    };
-    let mut order: Vec<usize> = (0..chains.len()).collect();
-    let leaves = chains.len().div_ceil(NODE_MAX);
-    let slices = (leaves as f64).sqrt().ceil().max(1.0) as usize;
-    order.sort_by(by(0));
-    for slice in order.chunks_mut(chains.len().div_ceil(slices).max(1)) {
-        slice.sort_by(by(1));
-    }
-    order
 }
 
 /// The first illegal contact of two chains, halves before halves.

@@ -3,8 +3,10 @@
 //! The seam is [`check`]: parsed positions in, verdict with reason and place out; [`parse::geometry`] makes them of text.
 
 pub mod parse;
+pub mod repair;
 
 mod areas;
+mod boxes;
 mod explain;
 mod orient;
 mod status;
