@@ -367,9 +367,8 @@ impl Driver {
                 tracing::warn!(error = %err, "the schedule could not be read; trying again");
                 self.dispatcher.handle_scheduled_failed(endpoint, now.store);
             }
-            Ok(Done::Unreadable { endpoint, seq } | Done::Gone { endpoint, seq }) => {
-                self.dispatcher.handle_lost(endpoint, seq, now.store);
-            }
+            Ok(Done::Unreadable { endpoint, seq }) => self.dispatcher.handle_unread(endpoint, seq, now.store),
+            Ok(Done::Gone { endpoint, seq }) => self.dispatcher.handle_lost(endpoint, seq, now.store),
             Ok(Done::Persisted) => {}
             Ok(Done::Link(routes)) => self.link(routes),
             Err(err) if err.is_cancelled() => {}
@@ -507,6 +506,7 @@ impl Driver {
 
     fn publish(&mut self) {
         let now = self.clock.now();
+        self.dispatcher.handle_clock(now.wall_trusted);
         let stats = self.outbox.stats();
         let mut parts = Vec::with_capacity(self.targets.len());
         for target in self.targets.values() {

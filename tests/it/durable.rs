@@ -25,8 +25,9 @@ fn calls(trace: &str) -> Vec<Call> {
     let mut unfinished: HashMap<String, (f64, String)> = HashMap::new();
     let mut calls = Vec::new();
     for line in trace.lines() {
-        let mut words = line.splitn(3, ' ').map(str::trim);
-        let (Some(pid), Some(at), Some(rest)) = (words.next(), words.next(), words.next()) else { continue };
+        // Short process ids are padded.
+        let Some((pid, rest)) = line.split_once(' ') else { continue };
+        let Some((at, rest)) = rest.trim_start().split_once(' ') else { continue };
         let Ok(at) = at.parse::<f64>() else { continue };
         if let Some(beginning) = rest.strip_suffix("<unfinished ...>") {
             unfinished.insert(pid.to_owned(), (at, beginning.to_owned()));
