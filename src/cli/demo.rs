@@ -69,7 +69,7 @@ pub fn run(args: &DemoArgs, log: &LogArgs) -> anyhow::Result<ExitCode> {
     let recent = telemetry::init(
         log.log_format,
         // On a screen the log is a pane; the lines of a headless run tell the same.
-        log.log.as_deref().unwrap_or(if screen { "off" } else { "warn" }),
+        log.log_level.as_deref().unwrap_or(if screen { "off" } else { "warn" }),
         clock.clone(),
     );
     let runtime = app::runtime()?;

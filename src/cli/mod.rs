@@ -55,8 +55,8 @@ struct LogArgs {
     )]
     log_format: LogFormat,
     /// What to log: error, warn, info, debug, trace, or a filter such as `waypost::driver=debug`
-    #[arg(long, global = true, env = "WAYPOST_LOG", help_heading = "Log")]
-    log: Option<String>,
+    #[arg(long, global = true, env = "WAYPOST_LOG", help_heading = "Log", value_name = "LEVEL")]
+    log_level: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -197,5 +197,8 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+        // `receive --log FILE` and the log of every command once shared a name, and only parsing showed it.
+        let cli = Cli::try_parse_from(["waypost", "receive", "--log", "seen.jsonl", "--log-level", "debug"]).unwrap();
+        assert_eq!(cli.log.log_level.as_deref(), Some("debug"));
     }
 }
