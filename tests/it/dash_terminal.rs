@@ -273,7 +273,9 @@ async fn an_outage_a_redrive_and_a_crash_on_the_screen() {
     });
     tmux.keys(&["q"]);
     wait_gone(pid, "q");
-    assert!(process.terminate().success(), "the appliance is not touched by its dashboard");
+    let status = process.terminate();
+    let log = fs::read_to_string(data.with_extension("stderr")).unwrap_or_default();
+    assert!(status.success(), "the appliance is not touched by its dashboard: {status}\n{log}");
 }
 
 /// A terminal that takes no output any more (a frozen link) does not keep the process: it ends on a signal although
