@@ -37,7 +37,10 @@ fn sort_word(sort: SortBy) -> &'static str {
 fn position(model: &Model, shown: usize) -> String {
     let page = &model.dead.page;
     let last = page.before + page.rows.len() as u64;
-    let mut text = format!("rows {} to {}", count((page.before + 1).min(last)), count(last));
+    if page.rows.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("rows {} to {}", count(page.before + 1), count(last));
     if model.dead.class.is_none() && model.dead.endpoint.is_none() && model.area.is_none() {
         text.push_str(&format!(" of {}", count(model.dead.total)));
     } else if page.next.is_some() {

@@ -11,6 +11,18 @@ use super::super::words::{age_s, count, middle, millis, place, short_duration};
 use super::area_words;
 use super::parts::{Column, Pen, first_row, table_head, table_row, widen};
 
+/// Where this page stands, and how much of it is shown.
+fn position(model: &Model, shown: usize) -> String {
+    let page = &model.events.page;
+    if page.rows.is_empty() {
+        return String::new();
+    }
+    let last = page.before + page.rows.len() as u64;
+    let more = if page.next.is_some() { " and more (page down)" } else { "" };
+    let passing = if shown < page.rows.len() { format!(", {shown} of them pass") } else { String::new() };
+    format!("rows {} to {}{more}{passing}", count(page.before + 1), count(last))
+}
+
 pub(super) fn draw(model: &Model, area: Rect, buf: &mut Buffer) {
     let mut pen = Pen::new(model, area, buf);
     let (theme, glyphs) = (pen.theme, pen.glyphs);
@@ -22,14 +34,7 @@ pub(super) fn draw(model: &Model, area: Rect, buf: &mut Buffer) {
         note.push_str(&format!(", area {}", area_words(area)));
     }
     pen.heading("Pending events", &note);
-    let last = page.before + page.rows.len() as u64;
-    let more = if page.next.is_some() { " and more (page down)" } else { "" };
-    let shown =
-        if rows.len() < page.rows.len() { format!(", {} of them pass", rows.len()) } else { String::new() };
-    pen.text(
-        &format!("rows {} to {}{more}{shown}", count((page.before + 1).min(last)), count(last)),
-        theme.text,
-    );
+    pen.text(&position(model, rows.len()), theme.text);
     let columns = if pen.width() >= 110 {
         vec![
             Column::left("event", 36),
