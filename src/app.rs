@@ -83,7 +83,7 @@ impl Appliance {
             metrics: Arc::clone(&metrics),
             disk_bytes_max: config.store.disk_bytes_max,
             bodies_bytes_max: (config.store.memory_bytes_max as f64 * (1.0 - CACHE_SHARE)) as u64,
-            seed: rand::random(),
+            seed: crate::entropy::random_u64(),
         });
         let state = AppState {
             outbox: outbox.clone(),

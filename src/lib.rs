@@ -23,5 +23,6 @@ pub mod telemetry; // tracing set-up
 pub mod shutdown; // signals, and the deadline of a clean stop
 pub mod config; // TOML to checked settings
 pub mod clock; // the only reader of time
+pub mod entropy; // the only source of true randomness
 pub mod wire; // JSON types that server and client share
 pub mod core; // pure: events, keys, geometry, policy, dispatcher

@@ -198,7 +198,8 @@ mod tests {
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
         // `receive --log FILE` and the log of every command once shared a name, and only parsing showed it.
-        let cli = Cli::try_parse_from(["waypost", "receive", "--log", "seen.jsonl", "--log-level", "debug"]).unwrap();
+        let cli = Cli::try_parse_from(["waypost", "receive", "--log", "seen.jsonl", "--log-level", "debug"])
+            .unwrap();
         assert_eq!(cli.log.log_level.as_deref(), Some("debug"));
     }
 }

@@ -185,7 +185,7 @@ fn establish_salt(
                 home.move_aside(&path).map_err(|source| io_error("move", &path, source))?;
             }
         }
-        StoreSalt(rand::random())
+        StoreSalt(crate::entropy::random_u64())
     };
     Format { version: super::home::FORMAT, salt }.write(&home.dir)?;
     Ok(salt)
