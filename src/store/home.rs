@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::disk::{FILE_MODE, sync_dir};
 use super::error::OpenError;
+use super::index::{Index, IndexFault};
 use crate::core::ids::StoreSalt;
 
 /// Format of the store that this program writes and the newest that it reads.
@@ -109,7 +110,9 @@ impl Home {
         for part in ["log", "quarantine"] {
             make_dir(&dir.join(part))?;
         }
-        Ok(Self { dir: dir.to_owned(), _lock: lock })
+        let home = Self { dir: dir.to_owned(), _lock: lock };
+        home.finish_rewrite();
+        Ok(home)
     }
 
     pub(super) fn log_dir(&self) -> PathBuf {
@@ -118,6 +121,34 @@ impl Home {
 
     pub(super) fn index_dir(&self) -> PathBuf {
         self.dir.join("sled")
+    }
+
+    /// Copies the index into a fresh one, which has no dead space, and puts it in place of the old. If the process
+    /// dies between the two renames, the next start puts the old one back.
+    pub(super) fn rewrite_index(&self) -> Result<(), IndexFault> {
+        let (path, new, old) = (self.index_dir(), self.dir.join("sled.new"), self.dir.join("sled.old"));
+        for left_over in [&new, &old] {
+            if left_over.exists() {
+                fs::remove_dir_all(left_over)?;
+            }
+        }
+        Index::open(&path)?.copy_to(&new)?;
+        fs::rename(&path, &old)?;
+        fs::rename(&new, &path)?;
+        sync_dir(&self.dir)?;
+        fs::remove_dir_all(&old)?;
+        Ok(())
+    }
+
+    /// Puts an index back that a rewrite had moved out of the way when the process died.
+    fn finish_rewrite(&self) {
+        let (path, old) = (self.index_dir(), self.dir.join("sled.old"));
+        if !path.exists() && old.exists() {
+            let _ = fs::rename(&old, &path);
+        }
+        for left_over in ["sled.new", "sled.old"] {
+            let _ = fs::remove_dir_all(self.dir.join(left_over));
+        }
     }
 
     /// Copies damaged bytes aside; gives how many.

@@ -216,6 +216,25 @@ impl Index {
         })
     }
 
+    /// Writes everything into a new index.
+    pub(super) fn copy_to(&self, dir: &Path) -> Result<(), IndexFault> {
+        let checkpoint = self.checkpoint()?;
+        let copy = Self::open(dir)?;
+        for tree in [Tree::Outbox, Tree::Schedule, Tree::Letters, Tree::Identities] {
+            let mut ops = Vec::with_capacity(BATCH_MAX);
+            for entry in self.tree(tree) {
+                let (key, value) = entry?;
+                ops.push(Op { tree, key: key.to_vec(), value: Some(value.to_vec()) });
+                if ops.len() == BATCH_MAX {
+                    copy.write(&ops)?;
+                    ops.clear();
+                }
+            }
+            copy.write(&ops)?;
+        }
+        copy.commit(&checkpoint)
+    }
+
     fn tree(&self, tree: Tree) -> &sled::Tree {
         match tree {
             Tree::Outbox => &self.outbox,

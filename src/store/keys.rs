@@ -192,6 +192,26 @@ impl Keys {
         self.unsaved.push((identity, known));
     }
 
+    /// Every identity, until the visitor says stop.
+    pub(super) fn each(&self, index: Option<&Index>, visit: &mut dyn FnMut(Identity, &Known) -> bool) {
+        for one in index.into_iter().flat_map(|index| self.sealed.iter().map(move |one| (index, one))) {
+            let blocks = one.0.identities().scan_prefix(key(one.1.generation, b'b', &[]));
+            for (_, value) in blocks.filter_map(Result::ok) {
+                for (identity, known) in unpack_block(&value).into_iter().flatten() {
+                    if !visit(identity, &known) {
+                        return;
+                    }
+                }
+            }
+        }
+        let sealing = self.sealing.iter().flat_map(|one| one.map.iter());
+        for (identity, known) in sealing.chain(&self.current) {
+            if !visit(*identity, known) {
+                return;
+            }
+        }
+    }
+
     /// Forgets events from `from` on: they were never acknowledged.
     pub(super) fn undo_from(&mut self, from: Seq) {
         self.unsaved.retain(|(_, known)| known.seq < from);
@@ -203,6 +223,11 @@ impl Keys {
     pub(super) fn len(&self) -> u64 {
         let sealing = self.sealing.as_ref().map_or(0, |one| one.map.len() as u64);
         self.sealed.iter().map(|one| one.count).sum::<u64>() + sealing + self.current.len() as u64
+    }
+
+    /// What the index holds of identities, roughly.
+    pub(super) fn bytes(&self) -> u64 {
+        self.len() * COST
     }
 
     /// Whether a generation and more wait for the index: a replay then writes them on the way.

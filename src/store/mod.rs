@@ -22,7 +22,9 @@
 //! It does not decide about attempts, and it never looks into a body.
 
 pub use error::{OpenError, StoreError};
+pub use port::{PortError, Ported, compact, export, import};
 pub use types::*;
+pub use verify::{Damage, EndpointInfo, StoreInfo, VerifyReport, info, verify};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,6 +43,7 @@ use shared::{Shared, Tuning};
 use writer::{Queued, Request};
 
 mod bloom;
+mod books;
 mod checkpoint;
 mod disk;
 mod error;
@@ -50,16 +53,19 @@ mod index;
 mod keys;
 mod log;
 mod overlay;
+mod port;
 mod query;
 mod read;
 mod records;
 mod recover;
+mod replay;
 mod seqset;
 mod shared;
 mod space;
 mod state;
 mod types;
 mod upkeep;
+mod verify;
 mod writer;
 
 #[cfg(test)]
@@ -111,6 +117,11 @@ impl Outbox {
         }
         // As many places as permits, and one for each of the few that need none: never full.
         self.inner.line.try_send(Queued { request, permits }).ok()
+    }
+
+    /// Puts a request in line from a thread that may block.
+    fn send_blocking(&self, request: Request) -> Option<()> {
+        self.inner.line.send(Queued { request, permits: Vec::new() }).ok()
     }
 
     /// Deduplicates and stores events; when it returns they are on the device. All or nothing, in order.

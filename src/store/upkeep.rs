@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
+use super::keys::Known;
 use super::log::{Group, Written};
-use super::records::Record;
+use super::records::{Header, Moved, Record};
 use super::recover::new_endpoints;
 use super::state::Segment;
 use super::writer::{NOWHERE, Writer, is_full};
-use crate::core::ids::{EndpointId, Seq};
+use crate::core::ids::{EndpointId, Identity, Seq};
 
 /// How often ages of oldest deliveries are looked up.
 const OLDEST_EVERY_MS: u64 = 250;
@@ -198,6 +199,33 @@ impl Writer {
         }
     }
 
+    /// Import: another store's counters become this one's; a new segment's header makes them so in the log too.
+    pub(super) fn adopt(&mut self, header: &Header) -> bool {
+        self.shared.state().reset_to(header);
+        self.roll(&Group::default()).is_ok()
+    }
+
+    /// Import: events go into the log as if they had been copied to its tail.
+    pub(super) fn restore(&mut self, events: Vec<(Moved, Bytes)>, keys: Vec<(Identity, Known)>) -> bool {
+        for (identity, known) in keys {
+            self.keys.insert(identity, known);
+        }
+        let records: Vec<(Record, Bytes)> =
+            events.into_iter().map(|(moved, body)| (Record::Moved(Box::new(moved)), body)).collect();
+        let mut group = Group::default();
+        for (record, body) in &records {
+            group.push(record, body);
+        }
+        let Ok(written) = self.write(&mut group) else { return false };
+        let mut state = self.shared.state();
+        for ((record, _), at) in records.iter().zip(written) {
+            if let Some(effect) = state.apply(at.lsn, record, at.place) {
+                state.account(effect, at.place, at.lsn);
+            }
+        }
+        true
+    }
+
     /// The orderly end: everything in the index, nothing to replay.
     pub(super) fn close(&mut self) {
         self.collect_checkpoint(true);
@@ -210,5 +238,6 @@ impl Writer {
             self.collect_checkpoint(true);
         }
         self.shared.set_index(None);
+        self.drop_ballast();
     }
 }

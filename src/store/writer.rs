@@ -17,7 +17,7 @@ use super::error::StoreError;
 use super::home::Home;
 use super::keys::{Keys, Known};
 use super::log::{Group, Log, Written};
-use super::records::{Accepted, Event, Letter, Record, Slip};
+use super::records::{Accepted, Event, Header, Letter, Moved, Record, Slip};
 use super::shared::Shared;
 use super::state::{Place, RecentEnd};
 use super::types::{AppendError, Appended, EndRequest, EndpointRecord, EventHead, StoredEvent};
@@ -68,6 +68,17 @@ pub(super) enum Request {
     /// An event could not be read: what is pending or dead of it is lost.
     Damaged {
         seq: Seq,
+    },
+    /// Import: take over counters, registry and sequence of another store.
+    Adopt {
+        header: Box<Header>,
+        reply: oneshot::Sender<bool>,
+    },
+    /// Import: events with the state of their deliveries, and identities.
+    Restore {
+        events: Vec<(Moved, bytes::Bytes)>,
+        keys: Vec<(Identity, Known)>,
+        reply: oneshot::Sender<bool>,
     },
     /// Checkpoint, sync, end.
     Close {
@@ -272,6 +283,8 @@ impl Writer {
                 plan.answers.push(Answer::Unit(reply));
             }
             Request::Damaged { seq } => self.plan_loss(seq, plan),
+            Request::Adopt { header, reply } => drop(reply.send(self.adopt(&header))),
+            Request::Restore { events, keys, reply } => drop(reply.send(self.restore(events, keys))),
             Request::Append { .. } | Request::Close { .. } => {}
             #[cfg(test)]
             Request::Crash { .. } => {}

@@ -1,8 +1,6 @@
 //! The plain path, and what a restart keeps.
 
 use super::*;
-use crate::core::delivery::State;
-use crate::core::time::StoreTime;
 
 fn seq_of(appended: &Appended) -> u64 {
     match appended {

@@ -7,14 +7,16 @@ use bytes::Bytes;
 
 use super::*;
 use crate::clock::ManualClock;
-use crate::core::delivery::{DeadReason, End, FailureClass, Progress, Stage};
+use crate::core::delivery::{DeadReason, End, FailureClass, Progress, Stage, State};
 use crate::core::event::{Dedup, KeyPlan};
 use crate::core::ids::{BodyDigest, Device, EventType, IdempotencyKey, Identity};
+use crate::core::time::StoreTime;
 
 mod basic;
 mod damage;
 mod memory_disk;
 mod model;
+mod port;
 mod space;
 
 pub(super) fn config(dir: &Path) -> StoreConfig {

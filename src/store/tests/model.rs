@@ -9,8 +9,6 @@ use rand_pcg::Pcg64;
 
 use super::memory_disk::MemoryDisk;
 use super::*;
-use crate::core::delivery::State;
-use crate::core::time::StoreTime;
 
 /// State of a delivery as the model sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
