@@ -17,6 +17,7 @@ pub mod receive;
 mod run;
 mod send;
 mod status;
+mod store;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -85,6 +86,8 @@ enum Command {
     Key(key::KeyArgs),
     /// Judge the geometry of each feature
     Lint(lint::LintArgs),
+    /// Look at, check, compact, export or import a data directory
+    Store(store::StoreArgs),
     /// A scripted receiver for trials
     Receive(receive::ReceiveArgs),
     /// Print a completion script for a shell
@@ -177,6 +180,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Check(args) => check::run(&args),
         Command::Key(args) => key::run(&args),
         Command::Lint(args) => lint::run(&args),
+        Command::Store(args) => store::run(&args),
         Command::Receive(args) => block_on(receive::run(args)),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "waypost", &mut std::io::stdout());

@@ -111,7 +111,10 @@ fn info(place: &Place) -> anyhow::Result<ExitCode> {
         mib(info.index_bytes),
         mib(info.quarantined_bytes)
     ))?;
-    output::line(&format!("next sequence {} and these counters when the newest segment began:", info.next_seq))?;
+    output::line(&format!(
+        "next sequence {} and these counters when the newest segment began:",
+        info.next_seq
+    ))?;
     for one in &info.endpoints {
         let ledger = &one.ledger;
         output::line(&format!(
@@ -138,7 +141,7 @@ fn verify(place: &Place) -> anyhow::Result<ExitCode> {
             report.records,
             mib(report.log_bytes),
             match (report.index_checked, report.running) {
-                (true, _) => "agrees where it says so below",
+                (true, _) => "compared with the log",
                 (false, true) => "not looked at: an appliance has it open",
                 (false, false) => "unreadable",
             }
@@ -147,7 +150,8 @@ fn verify(place: &Place) -> anyhow::Result<ExitCode> {
             let at = damage.offset.map_or(String::new(), |offset| format!(" at {offset}"));
             output::line(&format!("{}{at}: {} ({} bytes)", damage.file, damage.what, damage.bytes))?;
         }
-        let verdict = if report.is_sound() { "sound" } else { "damaged: the next start sets it aside and counts it" };
+        let verdict =
+            if report.is_sound() { "sound" } else { "damaged: the next start sets it aside and counts it" };
         output::line(verdict)?;
     }
     Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

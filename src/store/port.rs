@@ -145,7 +145,11 @@ struct HeldLine {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
@@ -301,6 +305,7 @@ impl EventLine {
 }
 
 /// Makes a new store in `config.dir` of an export. Blocking.
+#[expect(clippy::needless_pass_by_value, reason = "a clock is a handle, given away as to `Outbox::open`")]
 pub fn import(config: StoreConfig, clock: Clock, input: &mut dyn BufRead) -> Result<Ported, PortError> {
     let dir = config.dir.clone();
     if dir.join("log").exists() || dir.join("FORMAT").exists() {
@@ -330,7 +335,7 @@ pub fn import(config: StoreConfig, clock: Clock, input: &mut dyn BufRead) -> Res
         head: 0,
         next_seq: Seq(next_seq),
         watermark,
-        endpoints: endpoints.into_iter().map(endpoint_state).collect(),
+        endpoints: endpoints.iter().map(endpoint_state).collect(),
     };
     let (outbox, _) = recover::open(config, clock.clone(), Tuning::default(), None)?;
     clock.resume(watermark);
@@ -379,7 +384,7 @@ pub fn import(config: StoreConfig, clock: Clock, input: &mut dyn BufRead) -> Res
     Ok(ported)
 }
 
-fn endpoint_state(line: EndpointLine) -> EndpointState {
+fn endpoint_state(line: &EndpointLine) -> EndpointState {
     let record = line.paused.map(|paused| EndpointRecord {
         paused,
         disabled: line.disabled.unwrap_or(false),

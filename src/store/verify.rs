@@ -152,12 +152,11 @@ pub fn verify(dir: &Path) -> Result<VerifyReport, OpenError> {
     let disk = FileDisk::new(&dir.join("log"));
     let files = disk.list().map_err(|_| not_a_store(dir))?;
     let mut report = VerifyReport { running: is_running(dir), ..VerifyReport::default() };
-    let salt = match format {
-        Some(format) => Some(format.salt),
-        None => {
-            report.damage("FORMAT", None, 0, "missing or unreadable");
-            files.iter().find_map(|&(id, _)| read_header(&disk, id, None)).map(|header| header.salt)
-        }
+    let salt = if let Some(format) = format {
+        Some(format.salt)
+    } else {
+        report.damage("FORMAT", None, 0, "missing or unreadable");
+        files.iter().find_map(|&(id, _)| read_header(&disk, id, None)).map(|header| header.salt)
     };
     let Some(salt) = salt else {
         report.damage("log", None, 0, "no segment tells the store's salt: nothing can be read");
@@ -209,7 +208,12 @@ fn check_segment(
                     Some((Record::Moved(moved), _)) => drop(events.insert(moved.event.head.seq)),
                     Some(_) => {}
                     None => {
-                        report.damage(&name, None, frame.bytes() as u64, "a record that cannot be understood")
+                        report.damage(
+                            &name,
+                            None,
+                            frame.bytes() as u64,
+                            "a record that cannot be understood",
+                        );
                     }
                 }
             }

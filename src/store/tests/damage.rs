@@ -193,7 +193,7 @@ async fn flips_zeros_and_cuts_hurt_only_what_they_touch() {
     }
     bench
         .damaged("a rubbish segment", |dir| {
-            fs::write(dir.join("log/00000999.seg"), vec![0xEE; 9_000]).unwrap()
+            fs::write(dir.join("log/00000999.seg"), vec![0xEE; 9_000]).unwrap();
         })
         .await;
 }
