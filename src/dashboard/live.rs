@@ -92,7 +92,7 @@ enum Failure {
     Client(#[from] ClientError),
     #[error("cannot write the export: {0}")]
     File(io::Error),
-    #[error("not from here yet: use `waypost dlq repair ID`")]
+    #[error("there is no repair yet: export it (x), mend it, and post it again")]
     NoRepair,
 }
 
