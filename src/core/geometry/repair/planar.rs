@@ -132,6 +132,7 @@ impl<'a> Plane<'a> {
     }
 
     /// The segment next below a point that lies on none but those that start there.
+    #[expect(clippy::option_option, reason = "no answer, and an answer that names nothing, are two things")]
     fn below(&self, tree: &Tree, point: [f64; 2]) -> Option<Option<usize>> {
         let mut near = Vec::new();
         let mut budget = usize::MAX;
