@@ -122,26 +122,23 @@ impl<'a> Plane<'a> {
                 continue;
             }
             let uppermost = *self.stars[node].last()?;
-            let face = match self.below(&tree, self.start(uppermost))? {
-                None => outside,
-                Some(segment) => self.walk[2 * segment],
-            };
+            let below = self.below(&tree, self.start(uppermost));
+            let face = below.map_or(outside, |segment| self.walk[2 * segment]);
             faces.join(face, self.walk[uppermost]);
         }
         Some(())
     }
 
     /// The segment next below a point that lies on none but those that start there.
-    #[expect(clippy::option_option, reason = "no answer, and an answer that names nothing, are two things")]
-    fn below(&self, tree: &Tree, point: [f64; 2]) -> Option<Option<usize>> {
+    fn below(&self, tree: &Tree, point: [f64; 2]) -> Option<usize> {
         let mut near = Vec::new();
-        let mut budget = usize::MAX;
-        tree.find([point[0], f64::NEG_INFINITY, point[0], point[1]], &mut near, &mut budget)?;
+        // Work without bound: the segments have been cut within one already.
+        tree.find([point[0], f64::NEG_INFINITY, point[0], point[1]], &mut near, &mut { usize::MAX })?;
         let under = near.into_iter().filter(|number| {
             let [a, b] = self.segments[*number];
             a[0] <= point[0] && point[0] < b[0] && orient(a, b, point) == Ordering::Greater
         });
-        Some(under.max_by(|a, b| self.by_height(*a, *b)))
+        under.max_by(|a, b| self.by_height(*a, *b))
     }
 
     /// Which of two segments over one place is the upper one; they do not cross.
@@ -153,7 +150,7 @@ impl<'a> Plane<'a> {
         orient(t[0], t[1], s[0]).then_with(|| orient(t[0], t[1], s[1]))
     }
 
-    /// How many lines part each face from the outside, at least.
+    /// How many lines part each face from the outside at least, and two.
     fn depths(&self, faces: &mut Union, outside: usize) -> Vec<usize> {
         let mut beside: Vec<Vec<usize>> = vec![Vec::new(); self.walks + 1];
         for half in 0..self.from.len() {
@@ -162,13 +159,15 @@ impl<'a> Plane<'a> {
                 beside[here].push(there);
             }
         }
-        let mut depth = vec![usize::MAX; self.walks + 1];
+        const UNSEEN: usize = 0;
+        let mut depth = vec![UNSEEN; self.walks + 1];
         let start = faces.root(outside);
-        depth[start] = 0;
+        // Even, and not the mark of a face not seen yet.
+        depth[start] = 2;
         let mut open = VecDeque::from([start]);
         while let Some(face) = open.pop_front() {
             for next in &beside[face] {
-                if depth[*next] == usize::MAX {
+                if depth[*next] == UNSEEN {
                     depth[*next] = depth[face] + 1;
                     open.push_back(*next);
                 }
