@@ -129,13 +129,38 @@ pub(super) trait Visitor {
     fn meet(&mut self, net: &Net, meeting: &Meeting<'_>) -> Result<(), Self::Stop>;
 }
 
+/// An edge under the sweep line, with its ends at hand: the search through the status looks at many.
+#[derive(Clone, Copy)]
+struct Entry {
+    left: [f64; 2],
+    right: [f64; 2],
+    edge: u32,
+}
+
+impl Entry {
+    fn of(net: &Net, edge: u32) -> Self {
+        let [left, right] = net.ends(edge);
+        Entry { left, right, edge }
+    }
+
+    /// Where a point lies seen from the edge: `Greater` is above.
+    fn side(&self, point: [f64; 2]) -> Ordering {
+        // Most edges in reach of the line are above or below the point as a whole.
+        if self.left[1].max(self.right[1]) < point[1] {
+            return Ordering::Greater;
+        }
+        if self.left[1].min(self.right[1]) > point[1] {
+            return Ordering::Less;
+        }
+        orient(self.left, self.right, point)
+    }
+}
+
 /// Sweeps over the net. Ends early with what the visitor or a [`Clash`] says.
 pub(super) fn sweep<V: Visitor>(net: &Net, visitor: &mut V) -> Result<(), V::Stop> {
-    let mut events: Vec<Event> =
-        net.points.iter().enumerate().map(|(at, [x, y])| Event { x: *x, y: *y, vertex: at as u32 }).collect();
-    events.sort_unstable_by(|a, b| order(a.x, b.x).then_with(|| order(a.y, b.y)));
-    let mut status = Status::default();
-    let (mut incoming, mut outgoing) = (Vec::new(), Vec::new());
+    let events = events(net);
+    let mut status = Status::new();
+    let (mut incoming, mut outgoing, mut entries) = (Vec::new(), Vec::new(), Vec::new());
     let mut rest = events.as_slice();
     while let Some(first) = rest.first() {
         let point = [first.x, first.y];
@@ -145,14 +170,14 @@ pub(super) fn sweep<V: Visitor>(net: &Net, visitor: &mut V) -> Result<(), V::Sto
 
         incoming.clear();
         outgoing.clear();
-        let place = status.seek(|edge| side(net, edge, point) == Ordering::Greater);
+        let place = status.seek(|entry: &Entry| entry.side(point) == Ordering::Greater);
         let below = status.before(place);
         let mut after = place;
-        while let Some(edge) = status.get(after).filter(|edge| side(net, *edge, point) == Ordering::Equal) {
-            if net.ends(edge)[1] != point {
-                outgoing.push(edge);
+        while let Some(entry) = status.get(after).filter(|entry| entry.side(point) == Ordering::Equal) {
+            if entry.right != point {
+                outgoing.push(entry.edge);
             }
-            incoming.push(edge);
+            incoming.push(entry.edge);
             after = status.after(after);
         }
         let above = status.get(after);
@@ -170,41 +195,44 @@ pub(super) fn sweep<V: Visitor>(net: &Net, visitor: &mut V) -> Result<(), V::Sto
             }
         }
         sort_outgoing(net, point, &mut outgoing)?;
+        let below_edge = below.map(|entry| entry.edge);
         visitor.meet(
             net,
-            &Meeting { point, vertices, incoming: &incoming, through, outgoing: &outgoing, below },
+            &Meeting {
+                point,
+                vertices,
+                incoming: &incoming,
+                through,
+                outgoing: &outgoing,
+                below: below_edge,
+            },
         )?;
-        status.splice(place, incoming.len(), &outgoing);
-        let pairs = match (outgoing.first(), outgoing.last()) {
+        entries.clear();
+        entries.extend(outgoing.iter().map(|edge| Entry::of(net, *edge)));
+        status.splice(place, incoming.len(), &entries);
+        let pairs = match (entries.first(), entries.last()) {
             (Some(lowest), Some(highest)) => [(below, Some(*lowest)), (Some(*highest), above)],
             _ => [(below, above), (None, None)],
         };
         for pair in pairs {
             if let (Some(lower), Some(upper)) = pair
-                && cross(net, lower, upper)
+                && cross(&lower, &upper)
             {
-                return Err(Clash::Cross(lower, upper).into());
+                return Err(Clash::Cross(lower.edge, upper.edge).into());
             }
         }
     }
     Ok(())
 }
 
-fn order(a: f64, b: f64) -> Ordering {
-    a.partial_cmp(&b).unwrap_or(Ordering::Equal)
-}
-
-/// Where a point lies seen from an edge walked from left to right: `Greater` is above.
-fn side(net: &Net, edge: u32, point: [f64; 2]) -> Ordering {
-    let [left, right] = net.ends(edge);
-    // Most edges in reach of the line are above or below the point as a whole.
-    if left[1].max(right[1]) < point[1] {
-        return Ordering::Greater;
-    }
-    if left[1].min(right[1]) > point[1] {
-        return Ordering::Less;
-    }
-    orient(left, right, point)
+/// All vertices from left to right.
+fn events(net: &Net) -> Vec<Event> {
+    let order = |a: f64, b: f64| a.partial_cmp(&b).unwrap_or(Ordering::Equal);
+    let vertices = net.points.iter().enumerate();
+    let mut events: Vec<Event> =
+        vertices.map(|(at, [x, y])| Event { x: *x, y: *y, vertex: at as u32 }).collect();
+    events.sort_unstable_by(|a, b| order(a.x, b.x).then_with(|| order(a.y, b.y)));
+    events
 }
 
 /// Sorts the edges that leave a point from the bottom up. Two in one direction overlap.
@@ -221,8 +249,8 @@ fn sort_outgoing(net: &Net, point: [f64; 2], outgoing: &mut [u32]) -> Result<(),
 }
 
 /// Whether two edges cross in the interior of both.
-pub(super) fn cross(net: &Net, lower: u32, upper: u32) -> bool {
-    let (a, b) = (net.ends(lower), net.ends(upper));
+fn cross(lower: &Entry, upper: &Entry) -> bool {
+    let (a, b) = ([lower.left, lower.right], [upper.left, upper.right]);
     if a[0][1].max(a[1][1]) < b[0][1].min(b[1][1]) || a[1][0] < b[0][0] || b[1][0] < a[0][0] {
         return false;
     }
