@@ -15,6 +15,7 @@ mod sweep;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use areas::Areas;
+use serde_json::json;
 
 /// A parsed GeoJSON geometry, positions as doubles (third and further numbers are kept out: validity is planar).
 /// Rings are as received, closed or not: closure is [`check`]'s business.
@@ -139,6 +140,36 @@ impl Geometry {
                 }
             }
         }
+    }
+}
+
+impl Geometry {
+    /// Its name in GeoJSON.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Geometry::Point(_) => "Point",
+            Geometry::MultiPoint(_) => "MultiPoint",
+            Geometry::LineString(_) => "LineString",
+            Geometry::MultiLineString(_) => "MultiLineString",
+            Geometry::Polygon(_) => "Polygon",
+            Geometry::MultiPolygon(_) => "MultiPolygon",
+            Geometry::GeometryCollection(_) => "GeometryCollection",
+        }
+    }
+
+    /// As GeoJSON text; numbers are the shortest that read back.
+    pub fn to_json(&self) -> String {
+        let coordinates = match self {
+            Geometry::Point(position) => position.map_or(json!([]), |position| json!(position)),
+            Geometry::MultiPoint(line) | Geometry::LineString(line) => json!(line),
+            Geometry::MultiLineString(lines) | Geometry::Polygon(lines) => json!(lines),
+            Geometry::MultiPolygon(polygons) => json!(polygons),
+            Geometry::GeometryCollection(members) => {
+                let members: Vec<String> = members.iter().map(Geometry::to_json).collect();
+                return format!(r#"{{"type":"GeometryCollection","geometries":[{}]}}"#, members.join(","));
+            }
+        };
+        format!(r#"{{"type":"{}","coordinates":{coordinates}}}"#, self.type_name())
     }
 }
 
