@@ -10,6 +10,7 @@ mod admin;
 mod ingest;
 mod geometry;
 mod keys;
+mod lint;
 mod policy;
 mod receiver;
 mod sender;
