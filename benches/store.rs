@@ -73,7 +73,7 @@ fn event(number: u64, body: &Bytes) -> NewEvent {
 
 /// Not all zeros, so that no layer can be clever about it.
 fn body(bytes: usize) -> Bytes {
-    (0..bytes as u64 / 8 + 1).flat_map(|word| mix(word).to_le_bytes()).take(bytes).collect::<Vec<u8>>().into()
+    (0..=bytes as u64 / 8).flat_map(|word| mix(word).to_le_bytes()).take(bytes).collect::<Vec<u8>>().into()
 }
 
 fn delivered() -> Settlement {

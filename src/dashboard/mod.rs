@@ -3,7 +3,7 @@
 //! A client of the admin API like the command line, so it attaches to a running appliance and can never hurt it.
 //! Built as model, update, view: [`model`] is everything the screen knows, [`update`] the only function that changes
 //! it (pure, so its tests need no terminal), [`view`] turns it into cells; [`feed`] is what can be asked,
-//! [`screen`] the loop between them, [`terminal`] what takes the terminal over and gives it back.
+//! `screen` the loop between them, `terminal` what takes the terminal over and gives it back.
 //!
 //! **Invariants.** Nothing is changed at the appliance without `--allow-actions` and a confirmed question that states
 //! the count. No control character from data reaches the terminal. What is shown says its age once it is not the

@@ -1,9 +1,9 @@
 //! The loop between the core and the world: tell the dispatcher what happened, carry out what it asks for.
 //!
 //! One task owns the [`Dispatcher`] and its random generator; nothing else decides about attempts. Each turn is
-//! *select, handle, poll*: wait for one of the closed list of happenings ([`Done`], a command, new events, the next
+//! *select, handle, poll*: wait for one of the closed list of happenings (`Done`, a command, new events, the next
 //! due time), hand it to the core, then carry out actions until there are none. Sending and disk run in their own
-//! tasks and come back as [`Done`], so a hanging receiver or a slow card delays nobody else.
+//! tasks and come back as `Done`, so a hanging receiver or a slow card delays nobody else.
 //!
 //! **Stop.** No new attempts; those that run may end within [`crate::shutdown::DRAIN_DEADLINE`], the rest are cut and
 //! repeated after the next start under the same key. What an outcome settled is written before the loop returns.

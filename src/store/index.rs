@@ -18,11 +18,12 @@
 //! The checkpoint record is written last and alone. A checkpoint that was cut off leaves parts of a later state under
 //! an older checkpoint record; replaying the log from there ends in the same state.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::disk::sync_dir;
 use super::records::{Checkpoint, Letter, SegmentEntry, Slip, Value};
@@ -37,6 +38,10 @@ const CACHE_BYTES: u64 = 8 << 20;
 const FLUSH_EVERY_MS: u64 = 5_000;
 /// Moved events in one value: 16 bytes each, under 4 KiB.
 const MOVED_PER_VALUE: usize = 200;
+
+/// An opening waits ten seconds at most for the lock on sled's file.
+const RELEASE_TRIES_MAX: u32 = 2_000;
+const RELEASE_TRY_EVERY: Duration = Duration::from_millis(5);
 
 const CHECKPOINT: &[u8] = b"checkpoint";
 
@@ -135,6 +140,20 @@ fn endpoint_at(key: &[u8], at: usize) -> Option<EndpointId> {
     Some(EndpointId(u32::from_be_bytes(key.get(at..at + 4)?.try_into().ok()?)))
 }
 
+/// Waits until nobody holds sled's lock on its file. Work that sled left to its own threads keeps the lock for a moment
+/// after the last handle is dropped; opening again right then would look like damage. `LOCK` of the data directory keeps
+/// other processes out, so what is waited for here always ends; the bound is for the case that it does not.
+#[expect(clippy::disallowed_methods, reason = "a lock of the system tells nobody when it is free")]
+fn wait_until_released(file: &Path) {
+    let Ok(file) = File::open(file) else { return };
+    for _ in 0..RELEASE_TRIES_MAX {
+        if !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+            return;
+        }
+        std::thread::sleep(RELEASE_TRY_EVERY);
+    }
+}
+
 impl Op {
     pub(super) fn pending(endpoint: EndpointId, chunk: u64, value: Option<Vec<u8>>) -> Self {
         Self { tree: Tree::Outbox, key: tagged(b'p', &be(endpoint, chunk)), value }
@@ -190,6 +209,7 @@ impl Index {
         guarded(|| {
             let new = !dir.exists();
             remove_torn_snapshots(dir);
+            wait_until_released(&dir.join("db"));
             let db = sled::Config::new()
                 .path(dir)
                 .cache_capacity(CACHE_BYTES)

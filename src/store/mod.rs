@@ -9,11 +9,11 @@
 //!   quarantine/          what recovery set aside
 //! ```
 //!
-//! **Life of an event.** `append` hands it to the log thread ([`writer`]), which deduplicates, numbers and writes it
+//! **Life of an event.** `append` hands it to the log thread (`writer`), which deduplicates, numbers and writes it
 //! with others, syncs once, and answers. `settle` writes a short record; the sync follows within a second. About
 //! every 8 MiB of log a checkpoint moves what is still pending or dead into the index, and segments at the head of
 //! the log of which nothing is needed are deleted. Recovery loads the index and replays the log behind its last
-//! checkpoint through the same function as live traffic ([`state::State::apply`]).
+//! checkpoint through the same function as live traffic (`State::apply`).
 //!
 //! **Invariants.** Only the log thread changes state and files of the log. The log is freed from its head only and
 //! a decision always stands after its event, so the log alone can rebuild everything. The ledger moves once per

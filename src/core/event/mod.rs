@@ -1,8 +1,8 @@
 //! GeoJSON bytes to events: what a request body holds, feature by feature, with each feature's exact bytes.
 //!
 //! The way of a body: a sequence goes through [`SequenceSplitter`], which cuts it into texts; each text (or a whole
-//! body that is no sequence) through [`document`], which checks it to be JSON and gives its features; each feature
-//! through [`prepare`], which labels, judges, routes and keys it. What fails on the way is a [`Rejection`] of that
+//! body that is no sequence) through [`document()`], which checks it to be JSON and gives its features; each feature
+//! through [`prepare()`], which labels, judges, routes and keys it. What fails on the way is a [`Rejection`] of that
 //! feature, line or text alone.
 //!
 //! ```text

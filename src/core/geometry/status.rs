@@ -26,7 +26,7 @@ impl<T: Copy> Status<T> {
 
     /// The place of the first entry for which `below` is false.
     pub(super) fn seek(&self, mut below: impl FnMut(&T) -> bool) -> Place {
-        let chunk = self.chunks.partition_point(|chunk| chunk.last().is_some_and(|last| below(last)));
+        let chunk = self.chunks.partition_point(|chunk| chunk.last().is_some_and(&mut below));
         let at = self.chunks.get(chunk).map_or(0, |chunk| chunk.partition_point(&mut below));
         Place { chunk, at }
     }

@@ -1,6 +1,6 @@
 //! The one place where the screen's state changes: `(model, now, message)` in, commands out; pure.
 //!
-//! [`keys`] says what a person's input does, [`replies`] what the appliance's answers do; this file holds what time
+//! `keys` says what a person's input does, `replies` what the appliance's answers do; this file holds what time
 //! does: which questions are due, when to try again after a failure, which lines have had their time.
 //!
 //! **Invariants.** One question of a kind is out at a time. After a failure nothing is asked before `retry_at_ms`.

@@ -67,9 +67,9 @@ fn locate(p2: P, corners: &[P]) -> i32 {
 
 /// Whether two segments meet in the interior of both, or along a stretch.
 fn clash(a: (P, P), b: (P, P)) -> bool {
-    let (s, t) = (turn(a.0, a.1, b.0), turn(a.0, a.1, b.1));
-    let (u, v) = (turn(b.0, b.1, a.0), turn(b.0, b.1, a.1));
-    if s * t < 0 && u * v < 0 {
+    let of_b = turn(a.0, a.1, b.0) * turn(a.0, a.1, b.1);
+    let of_a = turn(b.0, b.1, a.0) * turn(b.0, b.1, a.1);
+    if of_b < 0 && of_a < 0 {
         return true;
     }
     let shared: BTreeSet<P> = [(b.0, a), (b.1, a), (a.0, b), (a.1, b)]

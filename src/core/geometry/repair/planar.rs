@@ -152,6 +152,7 @@ impl<'a> Plane<'a> {
 
     /// How many lines part each face from the outside at least, and two.
     fn depths(&self, faces: &mut Union, outside: usize) -> Vec<usize> {
+        const UNSEEN: usize = 0;
         let mut beside: Vec<Vec<usize>> = vec![Vec::new(); self.walks + 1];
         for half in 0..self.from.len() {
             let (here, there) = (faces.root(self.walk[half]), faces.root(self.walk[half ^ 1]));
@@ -159,7 +160,6 @@ impl<'a> Plane<'a> {
                 beside[here].push(there);
             }
         }
-        const UNSEEN: usize = 0;
         let mut depth = vec![UNSEEN; self.walks + 1];
         let start = faces.root(outside);
         // Even, and not the mark of a face not seen yet.
