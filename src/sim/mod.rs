@@ -5,9 +5,12 @@
 //! appliances and one receiver with a capacity, to see what a policy does to an outage and to the drain after it.
 //! Both run the same [`crate::core::dispatcher`] as the appliance over [`store`], a model of the durable outbox.
 //!
+//! [`models`] are smaller: known experiments that the simulator must reproduce before anybody believes it.
+//!
 //! Nothing here knows real time, files or sockets; the same seed gives the same run on every machine.
 
 pub mod fleet;
+pub mod models;
 mod receiver;
 pub mod store;
 pub mod world;

@@ -11,6 +11,7 @@ mod ingest;
 mod geometry;
 mod keys;
 mod lint;
+mod models;
 mod policy;
 mod receiver;
 mod sender;
