@@ -15,8 +15,9 @@ use serde::de::DeserializeOwned;
 use crate::config::secret::Secret;
 use crate::sender;
 use crate::wire::{
-    AttemptsView, DeadLetterActionView, DeadLetterPage, DeadLetterSelection, DeadLetterView,
-    EndpointActionView, EventStory, IngestResponse, LogView, MapView, OutboxPage, Problem, StatusView,
+    AccessView, AttemptsView, DeadLetterActionView, DeadLetterCount, DeadLetterPage, DeadLetterSelection,
+    DeadLetterView, EndpointActionView, EventStory, HistoryView, IngestResponse, LogView, MapView,
+    OutboxPage, Problem, StatusView,
 };
 
 /// One admin request; a redrive of a hundred thousand takes its time.
@@ -251,9 +252,20 @@ impl AdminClient {
         self.call(self.request(Method::GET, &["v1", "attempts"])).await
     }
 
-    /// `GET /v1/map`
-    pub async fn map(&self) -> Result<MapView, ClientError> {
-        self.call(self.request(Method::GET, &["v1", "map"])).await
+    /// `GET /v1/access`
+    pub async fn access(&self) -> Result<AccessView, ClientError> {
+        self.call(self.request(Method::GET, &["v1", "access"])).await
+    }
+
+    /// `GET /v1/history`
+    pub async fn history(&self) -> Result<HistoryView, ClientError> {
+        self.call(self.request(Method::GET, &["v1", "history"])).await
+    }
+
+    /// `GET /v1/map`; of a part of the world, if one is given, in finer cells.
+    pub async fn map(&self, part: Option<[f64; 4]>) -> Result<MapView, ClientError> {
+        let query: Vec<_> = part.map(|bbox| ("bbox", bbox_text(bbox))).into_iter().collect();
+        self.call(with_query(self.request(Method::GET, &["v1", "map"]), &query)).await
     }
 
     /// `GET /v1/log`
@@ -288,6 +300,15 @@ impl AdminClient {
         let mut query = filter(selection);
         query.extend(cursor.map(|cursor| ("cursor", cursor.to_owned())));
         self.call(with_query(self.request(Method::GET, &["v1", "dead-letters"]), &query)).await
+    }
+
+    /// `GET /v1/dead-letters/count`: how many the filter of a selection means.
+    pub async fn dead_letter_count(
+        &self,
+        selection: &DeadLetterSelection,
+    ) -> Result<DeadLetterCount, ClientError> {
+        let request = self.request(Method::GET, &["v1", "dead-letters", "count"]);
+        self.call(with_query(request, &filter(selection))).await
     }
 
     /// `GET /v1/dead-letters/{id}`
@@ -446,6 +467,10 @@ fn json(request: RequestBuilder, body: &impl serde::Serialize) -> RequestBuilder
     request.header("content-type", "application/json").body(body)
 }
 
+fn bbox_text([west, south, east, north]: [f64; 4]) -> String {
+    format!("{west},{south},{east},{north}")
+}
+
 /// The filter members of a selection as a query.
 fn filter(selection: &DeadLetterSelection) -> Vec<(&'static str, String)> {
     let mut query = Vec::new();
@@ -454,7 +479,7 @@ fn filter(selection: &DeadLetterSelection) -> Vec<(&'static str, String)> {
     query.extend(selection.endpoint.clone().map(|name| ("endpoint", name)));
     query.extend(selection.since.clone().map(|time| ("since", time)));
     query.extend(selection.until.clone().map(|time| ("until", time)));
-    query.extend(selection.bbox.map(|[w, s, e, n]| ("bbox", format!("{w},{s},{e},{n}"))));
+    query.extend(selection.bbox.map(|bbox| ("bbox", bbox_text(bbox))));
     query.extend(selection.limit.map(|limit| ("limit", limit.to_string())));
     query
 }

@@ -51,26 +51,22 @@ impl RecentLog {
     }
 }
 
-/// Installs the global subscriber. `filter` is a tracing filter such as `info` or `waypost=debug`; a filter that does
-/// not parse falls back to `info`. Called once per process; a second call changes nothing.
-pub fn init(format: LogFormat, filter: &str, clock: Clock) -> RecentLog {
+/// Installs the global subscriber. `stderr` is the form of the log there; `None` where a screen is drawn and a line would
+/// be written across it, then only `/v1/log` has them. `filter` is a tracing filter such as `info` or `waypost=debug`; a
+/// filter that does not parse falls back to `info`. Called once per process; a second call changes nothing.
+pub fn init(stderr: Option<LogFormat>, filter: &str, clock: Clock) -> RecentLog {
     let recent = RecentLog::default();
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
     let keep = Keep { recent: recent.clone(), clock };
-    let registry = tracing_subscriber::registry().with(filter).with(keep);
-    let done = match format {
-        LogFormat::Text => registry
-            .with(
-                tracing_subscriber::fmt::layer()
-                    .with_writer(std::io::stderr)
-                    .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()) && no_color_unset())
-                    .with_target(false),
-            )
-            .try_init(),
-        LogFormat::Json => registry
-            .with(tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(std::io::stderr))
-            .try_init(),
-    };
+    let text = (stderr == Some(LogFormat::Text)).then(|| {
+        tracing_subscriber::fmt::layer()
+            .with_writer(std::io::stderr)
+            .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()) && no_color_unset())
+            .with_target(false)
+    });
+    let json = (stderr == Some(LogFormat::Json))
+        .then(|| tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(std::io::stderr));
+    let done = tracing_subscriber::registry().with(filter).with(keep).with(text).with(json).try_init();
     if done.is_err() {
         tracing::debug!("logging was set up already");
     }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::core::classify::VerdictKind;
 use crate::core::delivery::{AttemptRecord, FailureClass, Stage};
+use crate::core::history::Trace;
 
 /// Fate of one feature of a post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -187,7 +188,8 @@ pub struct EndpointView {
     /// Last outcome in words, for example `http 200` or `connection refused`.
     #[serde(default)]
     pub last_outcome: Option<String>,
-    /// Seconds until the backlog is gone at the present rate, when that can be told.
+    /// Seconds until the backlog is gone, at the present rate or, while no attempts are made, once they are again; when
+    /// that can be told.
     #[serde(default)]
     pub drained_in_s: Option<u64>,
     /// Settings of the delay law, for the envelope drawing.
@@ -482,6 +484,13 @@ pub struct DeadLetterPage {
     pub total: u64,
 }
 
+/// `GET /v1/dead-letters/count`, with the filter members of a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadLetterCount {
+    /// Dead letters that the filter means.
+    pub matched: u64,
+}
+
 /// Which dead letters an action means: ids, or a filter, or (with neither) all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -532,13 +541,31 @@ pub struct MapCell {
     pub dead: u64,
 }
 
-/// `GET /v1/map`: at most 4,000 cells of half a degree or coarser.
+/// An area that a route names.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ZoneView {
+    /// Who gets what touches it.
+    pub endpoint: String,
+    /// `[west, south, east, north]`; west > east crosses the antimeridian.
+    pub bbox: [f64; 4],
+}
+
+/// `GET /v1/map?bbox=w,s,e,n`: at most 4,000 cells, of half a degree, or finer ones of the part asked for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MapView {
     /// Cells that hold something.
     pub cells: Vec<MapCell>,
     /// Deliveries without a place, or beyond what was sampled.
     pub unplaced: u64,
+    /// Width of a cell in degrees.
+    #[serde(default)]
+    pub cell_degrees: f64,
+    /// Extent of all that was sampled, whatever part was asked for.
+    #[serde(default)]
+    pub extent: Option<[f64; 4]>,
+    /// Areas of the routes.
+    #[serde(default)]
+    pub zones: Vec<ZoneView>,
 }
 
 /// A recent notable line.
@@ -575,6 +602,34 @@ pub struct RecentAttempt {
 pub struct AttemptsView {
     /// Oldest first, at most 500.
     pub recent: Vec<RecentAttempt>,
+}
+
+/// `GET /v1/history`: depth and oldest age since the appliance started, at most a day back.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HistoryView {
+    /// Five minutes, an hour, a day.
+    pub spans: Vec<Trace>,
+}
+
+/// How a caller of the admin API came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// The Unix socket in the data directory.
+    Socket,
+    /// With a bearer token.
+    Token,
+    /// From this machine, without a token.
+    Loopback,
+}
+
+/// `GET /v1/access`: what this caller may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessView {
+    /// How it came in.
+    pub way: Way,
+    /// Whether it may change anything.
+    pub changes: bool,
 }
 
 /// Answer to an endpoint action.

@@ -66,10 +66,11 @@ fn duration(text: &str) -> Result<Duration, String> {
 pub fn run(args: &DemoArgs, log: &LogArgs) -> anyhow::Result<ExitCode> {
     let clock = Clock::system(ClockTrust::Always);
     let screen = !args.headless && std::io::IsTerminal::is_terminal(&std::io::stdout());
+    // On a screen the log is a pane, and lines on the same terminal would run across it.
+    let hidden = screen && std::io::IsTerminal::is_terminal(&std::io::stderr());
     let recent = telemetry::init(
-        log.log_format,
-        // On a screen the log is a pane; the lines of a headless run tell the same.
-        log.log_level.as_deref().unwrap_or(if screen { "off" } else { "warn" }),
+        (!hidden).then_some(log.log_format),
+        log.log_level.as_deref().unwrap_or(if screen { "info" } else { "warn" }),
         clock.clone(),
     );
     let runtime = app::runtime()?;

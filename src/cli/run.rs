@@ -44,7 +44,8 @@ impl RunArgs {
 pub fn run(args: &RunArgs, log: &LogArgs) -> anyhow::Result<ExitCode> {
     let config = args.config()?;
     let clock = crate::clock::Clock::system(config.clock_trust);
-    let recent = telemetry::init(log.log_format, log.log_level.as_deref().unwrap_or("info"), clock.clone());
+    let recent =
+        telemetry::init(Some(log.log_format), log.log_level.as_deref().unwrap_or("info"), clock.clone());
     let runtime = app::runtime()?;
     let result = runtime.block_on(async {
         let stop = CancellationToken::new();

@@ -161,6 +161,7 @@ fn ingest(c: &mut Checker<'_>, raw: &Raw) -> Option<Ingest> {
     }
     let token = c.token("ingest.token_file", &settings.token_file);
     let admin_token = c.token("ingest.admin_token_file", &settings.admin_token_file);
+    let read_token = c.token("ingest.read_token_file", &settings.read_token_file);
     if let Some(listen) = listen
         && !listen.ip().is_loopback()
         && settings.token_file.as_os_str().is_empty()
@@ -170,10 +171,11 @@ fn ingest(c: &mut Checker<'_>, raw: &Raw) -> Option<Ingest> {
             format!("{listen} can be reached by others, so producers need a token; set ingest.token_file"),
         );
     }
-    if let (Some(a), Some(b)) = (&token, &admin_token)
-        && a == b
-    {
+    if admin_token.is_some() && token == admin_token {
         c.fault("ingest.admin_token_file", "holds the producers' token; admins need one of their own");
+    }
+    if read_token.is_some() && (read_token == token || read_token == admin_token) {
+        c.fault("ingest.read_token_file", "holds another role's token; readers need one of their own");
     }
     for (key, pointers) in [
         ("ingest.device_pointers", &settings.device_pointers),
@@ -198,6 +200,7 @@ fn ingest(c: &mut Checker<'_>, raw: &Raw) -> Option<Ingest> {
         listen: listen?,
         token,
         admin_token,
+        read_token,
         body_bytes_max: body_bytes_max as usize,
         vertices_max: vertices_max as usize,
         connections_max: connections_max as usize,

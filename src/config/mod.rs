@@ -53,6 +53,8 @@ pub struct Ingest {
     pub token: Option<Secret>,
     /// Token of the admin API.
     pub admin_token: Option<Secret>,
+    /// Token that may read the admin API and change nothing.
+    pub read_token: Option<Secret>,
     /// Bytes of one document, or of one feature of a sequence.
     pub body_bytes_max: usize,
     /// Vertices of one geometry.

@@ -64,6 +64,8 @@ pub struct RawIngest {
     pub token_file: PathBuf,
     /// Bearer token of the admin API; empty: none, changes only over the Unix socket.
     pub admin_token_file: PathBuf,
+    /// Bearer token for reading the admin API, for dashboards and scrapers; empty: none.
+    pub read_token_file: PathBuf,
     /// One document, or one feature of a sequence.
     pub body_bytes_max: Size,
     /// Vertices of one geometry.
@@ -92,6 +94,7 @@ impl Default for RawIngest {
             listen: "127.0.0.1:8070".to_owned(),
             token_file: PathBuf::new(),
             admin_token_file: PathBuf::new(),
+            read_token_file: PathBuf::new(),
             body_bytes_max: size("8MiB"),
             vertices_max: 250_000,
             connections_max: 4_096,

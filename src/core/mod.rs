@@ -8,7 +8,7 @@
 //! Reading order: [`ids`] and [`time`] are the vocabulary; [`event`], [`geometry`], [`key`] and [`route`] make an
 //! event of bytes; [`classify`] (with [`body`] and [`retry_after`]), [`backoff`],
 //! [`budget`], [`hold`] are the leaves that [`decide`] puts together;
-//! [`wheel`] and [`delivery`] carry the [`dispatcher`].
+//! [`wheel`] and [`delivery`] carry the [`dispatcher`]; [`history`] is what screens look back on.
 
 pub mod backoff;
 pub mod body;
@@ -19,6 +19,7 @@ pub mod delivery;
 pub mod dispatcher;
 pub mod event;
 pub mod geometry;
+pub mod history;
 pub mod hold;
 pub mod ids;
 pub mod json;

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::message::{Answer, FetchError, Kind, Reply, Request};
-use super::model::Model;
 
 /// How long an answer may take before the appliance counts as silent.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
@@ -14,11 +13,6 @@ const ORDER_TIMEOUT: Duration = Duration::from_mins(2);
 pub trait Source: Clone + Send + Sync + 'static {
     /// Asks once.
     fn fetch(&self, request: Request) -> impl Future<Output = Result<Answer, FetchError>> + Send;
-
-    /// Gives a new model what the source knows of the past; nothing by default, as the appliance keeps none.
-    fn warm(&self, model: &mut Model) {
-        let _ = model;
-    }
 }
 
 /// Asks once, within bounds of time; always gives a reply.

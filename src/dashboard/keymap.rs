@@ -69,7 +69,7 @@ pub struct Binding {
     pub footer: Option<&'static str>,
     /// The panes that know it; empty means all.
     pub panes: &'static [Pane],
-    /// Whether it changes something at the appliance (only with `--allow-actions`).
+    /// Whether it changes something at the appliance (only with permission).
     pub acts: bool,
 }
 
@@ -173,7 +173,7 @@ const TABLE: &[Row] = &[
     (Action::Sort, "sort", &["s"], "sort by the next column", Some("sort"), DEAD, false),
     (Action::Reverse, "reverse", &["S"], "turn the sort order round", None, DEAD, false),
     (Action::Mark, "mark", &["space"], "mark the row", Some("mark"), DEAD, false),
-    (Action::All, "all", &["a"], "mean every dead letter of this class, endpoint and area, on all pages", Some("all"), DEAD, false),
+    (Action::All, "all", &["a"], "mean all of this class, endpoint and area, on all pages; with a filter: mark what it shows", Some("all"), DEAD, false),
     (Action::Class, "class", &["c"], "only the next class", Some("class"), DEAD, false),
     (Action::Endpoint, "endpoint", &["e"], "only the next endpoint", Some("endpoint"), BY_ENDPOINT, false),
     (Action::Pause, "pause", &["p"], "pause the endpoint: no attempts, data kept", Some("pause"), OVERVIEW, true),

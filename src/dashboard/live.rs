@@ -31,9 +31,11 @@ impl Live {
         Ok(match request {
             Request::Repair(_) => return Err(Failure::NoRepair),
             Request::Status => Answer::Status(Box::new(client.status().await?)),
+            Request::Access => Answer::Access(client.access().await?),
+            Request::History => Answer::History(client.history().await?),
             Request::Attempts => Answer::Attempts(client.attempts().await?),
             Request::Log => Answer::Log(client.log().await?),
-            Request::Map => Answer::Map(client.map().await?),
+            Request::Map(part) => Answer::Map(client.map(part).await?),
             Request::DeadLetters(query) => {
                 let selection = DeadLetterSelection {
                     endpoint: query.endpoint,
@@ -56,6 +58,7 @@ impl Live {
                 };
                 Answer::Dead(client.dead_letter_action(word, &selection).await?)
             }
+            Request::CountExport(selection) => Answer::Counted(client.dead_letter_count(&selection).await?),
             Request::Export(selection) => self.export(&selection).await?,
             Request::Endpoint(verb, name) => {
                 let action = match verb {

@@ -8,8 +8,9 @@ use crossterm::event::{KeyEvent, MouseEvent};
 
 use crate::core::delivery::FailureClass;
 use crate::wire::{
-    AttemptsView, DeadLetterActionView, DeadLetterPage, DeadLetterSelection, DeadLetterView,
-    EndpointActionView, EventStory, IngestResult, LogView, MapView, OutboxPage, StatusView,
+    AccessView, AttemptsView, DeadLetterActionView, DeadLetterCount, DeadLetterPage, DeadLetterSelection,
+    DeadLetterView, EndpointActionView, EventStory, HistoryView, IngestResult, LogView, MapView, OutboxPage,
+    StatusView,
 };
 
 /// Something happened.
@@ -76,12 +77,16 @@ pub enum EndpointVerb {
 pub enum Request {
     /// `GET /v1/status`.
     Status,
+    /// `GET /v1/access`.
+    Access,
+    /// `GET /v1/history`.
+    History,
     /// `GET /v1/attempts`.
     Attempts,
     /// `GET /v1/log`.
     Log,
-    /// `GET /v1/map`.
-    Map,
+    /// `GET /v1/map`: of a part of the world, or of all of it.
+    Map(Option<[f64; 4]>),
     /// One page of dead letters.
     DeadLetters(DeadQuery),
     /// One dead letter with its bytes.
@@ -97,6 +102,8 @@ pub enum Request {
     Story(String),
     /// How many dead letters an order would touch (a dry run), asked before its confirmation.
     Count(DeadVerb, Box<DeadLetterSelection>),
+    /// How many dead letters an export would write, asked before its confirmation.
+    CountExport(Box<DeadLetterSelection>),
     /// Do it.
     Dead(DeadVerb, Box<DeadLetterSelection>),
     /// Repair one dead letter.
@@ -112,6 +119,8 @@ pub enum Request {
 #[expect(missing_docs, reason = "named as the requests")]
 pub enum Kind {
     Status,
+    Access,
+    History,
     Attempts,
     Log,
     Map,
@@ -127,16 +136,21 @@ impl Request {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Status => Kind::Status,
+            Self::Access => Kind::Access,
+            Self::History => Kind::History,
             Self::Attempts => Kind::Attempts,
             Self::Log => Kind::Log,
-            Self::Map => Kind::Map,
+            Self::Map(_) => Kind::Map,
             Self::DeadLetters(_) => Kind::DeadLetters,
             Self::DeadLetter(_) => Kind::DeadLetter,
             Self::Outbox { .. } => Kind::Outbox,
             Self::Story(_) => Kind::Story,
-            Self::Count(..) | Self::Dead(..) | Self::Repair(_) | Self::Export(_) | Self::Endpoint(..) => {
-                Kind::Order
-            }
+            Self::Count(..)
+            | Self::CountExport(_)
+            | Self::Dead(..)
+            | Self::Repair(_)
+            | Self::Export(_)
+            | Self::Endpoint(..) => Kind::Order,
         }
     }
 }
@@ -146,6 +160,8 @@ impl Request {
 #[expect(missing_docs, reason = "named as the requests")]
 pub enum Answer {
     Status(Box<StatusView>),
+    Access(AccessView),
+    History(HistoryView),
     Attempts(AttemptsView),
     Log(LogView),
     Map(MapView),
@@ -154,6 +170,7 @@ pub enum Answer {
     Outbox(OutboxPage),
     Story(Box<EventStory>),
     Dead(DeadLetterActionView),
+    Counted(DeadLetterCount),
     Repaired(IngestResult),
     Exported { file: String, count: u64 },
     Endpoint(EndpointActionView),

@@ -5,11 +5,11 @@
 //! it (pure, so its tests need no terminal), [`view`] turns it into cells; [`feed`] is what can be asked,
 //! `screen` the loop between them, `terminal` what takes the terminal over and gives it back.
 //!
-//! **Invariants.** Nothing is changed at the appliance without `--allow-actions` and a confirmed question that states
-//! the count. No control character from data reaches the terminal. What is shown says its age once it is not the
+//! **Invariants.** Nothing is changed at the appliance without permission (`--allow-actions`, or an admin's token) and
+//! a confirmed question that states the count. No control character from data reaches the terminal. What is shown says its age once it is not the
 //! present. The process ends within two seconds of a signal or of losing its terminal.
 //!
-//! Not here: history from before the dashboard was started (the appliance keeps none), and changes of configuration.
+//! Not here: history from before the appliance was started (it keeps none on disk), and changes of configuration.
 
 #![allow(clippy::cast_possible_wrap, reason = "rows, columns and seconds are far below 2^31")]
 #![allow(clippy::format_push_string, reason = "sentences are put together once a frame; plain reading wins")]
@@ -24,7 +24,6 @@ pub mod demo;
 pub mod feed;
 mod filter;
 pub mod headline;
-mod history;
 mod input;
 pub mod keymap;
 pub mod live;
@@ -244,7 +243,6 @@ async fn once_on<S: Source>(args: &DashArgs, settings: Settings, source: S) -> a
     let (width, height) = terminal.unwrap_or((80, 24));
     let mut model = Model::new(settings, (args.width.unwrap_or(width), args.height.unwrap_or(height)));
     model.pane = args.pane.into();
-    source.warm(&mut model);
     settle(&mut model, &source).await;
     let buf = plain::render(&model);
     let frame = if args.svg { plain::svg(&buf) } else { plain::text(&buf) };

@@ -6,12 +6,13 @@
 use std::collections::BTreeSet;
 
 use crate::core::delivery::FailureClass;
+use crate::core::history::{History, Span};
 use crate::wire::{
-    AttemptsView, DeadLetterView, EventStory, LogView, MapView, OutboxEntry, RecentAttempt, StatusView,
+    AccessView, AttemptsView, DeadLetterView, EventStory, LogView, MapView, OutboxEntry, RecentAttempt,
+    StatusView, Way,
 };
 
 use super::filter::Filter;
-use super::history::{History, Span};
 use super::keymap::Keymap;
 use super::message::{DeadQuery, Kind, Request};
 use super::theme::{Glyphs, Theme};
@@ -19,6 +20,8 @@ use super::viewport::Viewport;
 
 /// Rows asked for in one page of dead letters or pending events.
 pub const PAGE_ROWS: u64 = 500;
+/// Widest view of the map, in degrees, for which finer cells are asked: half a degree is a column there.
+const MAP_DETAIL_SPAN: f64 = 40.0;
 /// Recent attempts kept for the drawing of delays: what the appliance keeps too.
 pub const RECENT_MAX: usize = 500;
 
@@ -245,6 +248,8 @@ pub struct MapPane {
     pub view: Viewport,
     /// What it shows.
     pub layer: Layer,
+    /// The part of the world that the data is of; all of it if none.
+    pub part: Option<[f64; 4]>,
     /// Whether the view was fitted to the first data.
     pub fitted: bool,
     /// Corners of the box being dragged: column and row.
@@ -292,6 +297,8 @@ pub struct Model {
     pub asked: BTreeSet<Kind>,
     /// When each kind was last answered; missing means: ask as soon as it is looked at.
     pub fresh: std::collections::BTreeMap<Kind, u64>,
+    /// What the appliance lets this dashboard do, once it has said so.
+    pub access: Option<AccessView>,
     /// The status shown.
     pub status: Option<Box<StatusView>>,
     /// When it came.
@@ -347,6 +354,7 @@ impl Model {
             link: Link::default(),
             asked: BTreeSet::new(),
             fresh: std::collections::BTreeMap::new(),
+            access: None,
             status: None,
             status_at_ms: 0,
             frozen_at_ms: None,
@@ -381,6 +389,21 @@ impl Model {
         let age_ms = self.now_ms.saturating_sub(since);
         let tell = self.link.failures > 0 || self.frozen_at_ms.is_some() || age_ms >= late_ms;
         tell.then_some(age_ms / 1000)
+    }
+
+    /// Whether orders may be given: asked for at the start and not forbidden, or allowed by a token. The socket alone does
+    /// not allow them: whoever watches there has not asked for anything.
+    pub fn may_act(&self) -> bool {
+        match self.access {
+            Some(access) => access.changes && (self.settings.allow_actions || access.way == Way::Token),
+            None => self.settings.allow_actions,
+        }
+    }
+
+    /// The part of the world that the map should know in detail: what is in view, unless that is most of it.
+    pub fn map_part(&self) -> Option<[f64; 4]> {
+        let view = &self.map.view;
+        (view.span <= MAP_DETAIL_SPAN).then(|| view.area(super::view::map_cells(self.size)))
     }
 
     /// Wall clock of the appliance, Unix milliseconds, as of the status shown.

@@ -61,7 +61,6 @@ pub async fn run<S: Source>(mut model: Model, source: S, mouse: bool) -> io::Res
     let mut answers: JoinSet<Reply> = JoinSet::new();
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    inside(|| source.warm(&mut model));
     let (started, began_ms) = (Instant::now(), model.now_ms);
     let mut frame_at = started;
     loop {

@@ -185,6 +185,8 @@ pub struct Glyphs {
     pub cross: &'static str,
     /// The row under the cursor.
     pub pointer: &'static str,
+    /// Corners of a frame: top left, top right, bottom left, bottom right.
+    pub corners: [char; 4],
     /// Ends of an envelope.
     pub ends: (char, char),
     /// A drawn delay.
@@ -206,6 +208,7 @@ pub const UNICODE: Glyphs = Glyphs {
     tick: "✓",
     cross: "✗",
     pointer: "▶",
+    corners: ['┌', '┐', '└', '┘'],
     ends: ('├', '┤'),
     point: '●',
     arrows: ("▲", "▼"),
@@ -224,6 +227,7 @@ pub const ASCII: Glyphs = Glyphs {
     tick: "ok",
     cross: "NO",
     pointer: ">",
+    corners: ['+', '+', '+', '+'],
     ends: ('[', ']'),
     point: 'o',
     arrows: ("^", "v"),

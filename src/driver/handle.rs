@@ -1,12 +1,14 @@
 //! What the rest of the program may ask the driver, from any task.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::core::history::History;
 use crate::core::ids::{EndpointId, Seq};
-use crate::wire::{AttemptsView, EndpointState, StatusView};
+use crate::core::time::StoreTime;
+use crate::wire::{AttemptsView, EndpointState, HistoryView, StatusView};
 
 /// Commands that may wait for the driver; it takes them every turn, so a few are plenty.
 pub const COMMANDS_MAX: usize = 64;
@@ -59,6 +61,8 @@ pub struct Handle {
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) status: watch::Receiver<Arc<StatusView>>,
     pub(super) attempts: watch::Receiver<Arc<AttemptsView>>,
+    /// Written by the driver four times a second, held for microseconds.
+    pub(super) history: Arc<Mutex<History>>,
 }
 
 impl Handle {
@@ -107,5 +111,11 @@ impl Handle {
     /// Recent attempts for the dashboard.
     pub fn attempts(&self) -> Arc<AttemptsView> {
         Arc::clone(&self.attempts.borrow())
+    }
+
+    /// Depth and oldest age since start, for the dashboard's sparklines.
+    pub fn history(&self, now: StoreTime) -> HistoryView {
+        let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        HistoryView { spans: history.traces(now.0) }
     }
 }

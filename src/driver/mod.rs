@@ -12,13 +12,14 @@
 //! rather than sending an event twice.
 
 mod bodies;
+mod growth;
 pub mod handle;
 mod latency;
 mod link;
 mod status;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rand::SeedableRng;
@@ -32,6 +33,7 @@ use crate::clock::Clock;
 use crate::core::classify::{Outcome, VerdictKind};
 use crate::core::delivery::{AttemptRecord, Progress, Settlement};
 use crate::core::dispatcher::{Action, Dispatcher, EndpointMemory, EndpointStatus, Loaded, LoadedWaiting};
+use crate::core::history::{History, Sample};
 use crate::core::ids::{EndpointId, EndpointName, EventId, Seq};
 use crate::core::policy::EndpointPolicy;
 use crate::core::time::StoreTime;
@@ -149,6 +151,7 @@ pub struct Driver {
     commands: mpsc::Receiver<Command>,
     status: watch::Sender<Arc<StatusView>>,
     attempts: watch::Sender<Arc<AttemptsView>>,
+    history: Arc<Mutex<History>>,
     stopping: bool,
 }
 
@@ -171,6 +174,7 @@ impl Driver {
                 });
             dispatcher.add_endpoint(target.id, target.policy.clone(), memory, now);
         }
+        let history = Arc::default();
         let driver = Self {
             latencies: parts.targets.iter().map(|target| (target.id, Latency::new(now))).collect(),
             targets: parts.targets.into_iter().map(|target| (target.id, target)).collect(),
@@ -189,9 +193,11 @@ impl Driver {
             commands,
             status,
             attempts,
+            history: Arc::clone(&history),
             stopping: false,
         };
-        let handle = Handle { commands: command_sender, status: status_view, attempts: attempts_view };
+        let handle =
+            Handle { commands: command_sender, status: status_view, attempts: attempts_view, history };
         (driver, handle)
     }
 
@@ -518,6 +524,9 @@ impl Driver {
         let newest = *self.outbox.appended().borrow();
         let view = self.reporter.view(&stats, newest, &parts, self.stopping, now);
         drop(parts);
+        let oldest_s = view.endpoints.iter().map(|one| one.oldest_pending_age_s).max().unwrap_or(0);
+        let sample = Sample { pending: view.ledger.pending, oldest_s };
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).record(now.store.0, sample);
         self.status.send_replace(Arc::new(view));
         self.recent_successes = 0;
         if std::mem::take(&mut self.recent_changed) {

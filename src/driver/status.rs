@@ -2,10 +2,11 @@
 //!
 //! Everything on a screen comes from here, so that no two surfaces can disagree.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::growth::Growth;
 use crate::core::dispatcher::{EndpointSnapshot, EndpointStatus};
 use crate::core::ids::{EndpointId, Seq};
 use crate::core::time::{Now, StoreTime};
@@ -20,10 +21,12 @@ use crate::wire::{
 const RATE_SPAN: Duration = Duration::from_secs(10);
 /// Due work of an endpoint that is up and does not move for so long makes the box not ready (field fault 51).
 const STUCK_AFTER: Duration = Duration::from_secs(30);
-/// Growth slower than this, in bytes a second, makes no forecast.
-const GROWTH_MIN: f64 = 16.0;
 /// Rates slower than this a second make no forecast of a drain.
 const DRAIN_MIN: f64 = 0.01;
+/// A forecast of a drain counts on nothing faster: the store and the receiver have their limits too.
+const LATENCY_MIN_MS: f64 = 10.0;
+/// After a hold the window grows by one step in this time (DESIGN 5.6).
+const RAMP_STEP: Duration = Duration::from_millis(250);
 
 /// Counters at one moment, for rates.
 #[derive(Clone, Copy)]
@@ -32,7 +35,6 @@ struct Sample {
     accepted: u64,
     delivered: u64,
     attempts: u64,
-    disk_bytes: u64,
 }
 
 /// Makes [`StatusView`]s; remembers enough for rates and for telling a standstill.
@@ -41,6 +43,9 @@ pub(super) struct Reporter {
     started: StoreTime,
     disk_bytes_max: u64,
     samples: VecDeque<Sample>,
+    growth: Growth,
+    /// Median latency of each endpoint when it was last up, in milliseconds: what a drain will go by.
+    healthy_ms: BTreeMap<EndpointId, f64>,
     moved_at: StoreTime,
     last_attempts: u64,
 }
@@ -54,7 +59,16 @@ pub(super) struct EndpointPart<'a> {
 
 impl Reporter {
     pub fn new(node: String, disk_bytes_max: u64, now: StoreTime) -> Self {
-        Self { node, started: now, disk_bytes_max, samples: VecDeque::new(), moved_at: now, last_attempts: 0 }
+        Self {
+            node,
+            started: now,
+            disk_bytes_max,
+            samples: VecDeque::new(),
+            growth: Growth::default(),
+            healthy_ms: BTreeMap::new(),
+            moved_at: now,
+            last_attempts: 0,
+        }
     }
 
     /// The snapshot now. `newest` is the newest durable sequence.
@@ -68,17 +82,17 @@ impl Reporter {
     ) -> StatusView {
         let ledger = total(stats.ledgers.values());
         let attempts: u64 = parts.iter().map(|part| part.snapshot.attempts).sum();
-        let sample = Sample {
-            at: now.store,
-            accepted: newest.0,
-            delivered: ledger.delivered,
-            attempts,
-            disk_bytes: stats.disk_bytes,
-        };
+        let sample = Sample { at: now.store, accepted: newest.0, delivered: ledger.delivered, attempts };
         let rates = self.rates(sample);
         let not_ready_reason = self.not_ready(stats, parts, attempts, stopping, now.store);
-        let endpoints: Vec<_> =
-            parts.iter().map(|part| endpoint_view(part, stats, &rates, now.store)).collect();
+        let endpoints: Vec<_> = parts
+            .iter()
+            .map(|part| {
+                let mut view = endpoint_view(part, stats, now.store);
+                view.drained_in_s = self.drained_in_s(part, view.pending, &rates);
+                view
+            })
+            .collect();
         StatusView {
             node: self.node.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -87,7 +101,7 @@ impl Reporter {
             uptime_s: now.store.since(self.started).as_secs(),
             ledger: ledger_view(&ledger),
             endpoints,
-            store: self.store_view(stats),
+            store: self.store_view(stats, now.store),
             clock: ClockView { trusted: now.wall_trusted },
             resident_bytes: resident_bytes(),
             rates,
@@ -112,14 +126,30 @@ impl Reporter {
         }
     }
 
-    fn store_view(&self, stats: &StoreStats) -> StoreView {
-        let (first, last) = (self.samples.front(), self.samples.back());
-        let full_in_s = first.zip(last).and_then(|(first, last)| {
-            let seconds = last.at.since(first.at).as_secs_f64();
-            let growth = last.disk_bytes.saturating_sub(first.disk_bytes) as f64 / seconds;
-            let room = self.disk_bytes_max.saturating_sub(stats.disk_bytes).min(stats.disk_free_bytes);
-            (seconds >= 1.0 && growth > GROWTH_MIN).then(|| (room as f64 / growth) as u64)
-        });
+    /// When the backlog will be gone: at the present rate while the endpoint is up, else from the moment it is back, as
+    /// the ramp and its last healthy latency allow.
+    fn drained_in_s(&mut self, part: &EndpointPart<'_>, pending: u64, rates: &RatesView) -> Option<u64> {
+        let (up, latency) = (part.snapshot.status == EndpointStatus::Up, part.latency);
+        if up && part.snapshot.hold_reason.is_none() && latency.count > 0 && latency.p50 > 0.0 {
+            self.healthy_ms.insert(part.target.id, latency.p50);
+        }
+        if pending == 0 {
+            return None;
+        }
+        let (per_s, ramp_s) = if up {
+            (rates.delivered_per_s, 0.0)
+        } else {
+            let window = f64::from(part.target.policy.in_flight_max);
+            let per_s = window * 1_000.0 / self.healthy_ms.get(&part.target.id)?.max(LATENCY_MIN_MS);
+            (per_s, window * RAMP_STEP.as_secs_f64())
+        };
+        let net = per_s - rates.accepted_per_s;
+        (net > DRAIN_MIN).then(|| (ramp_s + pending as f64 / net).ceil() as u64)
+    }
+
+    fn store_view(&mut self, stats: &StoreStats, now: StoreTime) -> StoreView {
+        let room = self.disk_bytes_max.saturating_sub(stats.disk_bytes).min(stats.disk_free_bytes);
+        let full_in_s = self.growth.per_s(stats.live_bytes, now).map(|growth| (room as f64 / growth) as u64);
         StoreView {
             disk_bytes: stats.disk_bytes,
             live_bytes: stats.live_bytes,
@@ -203,18 +233,11 @@ fn ledger_view(ledger: &Ledger) -> LedgerView {
     }
 }
 
-fn endpoint_view(
-    part: &EndpointPart<'_>,
-    stats: &StoreStats,
-    rates: &RatesView,
-    now: StoreTime,
-) -> EndpointView {
+fn endpoint_view(part: &EndpointPart<'_>, stats: &StoreStats, now: StoreTime) -> EndpointView {
     let EndpointId(id) = part.target.id;
     let snapshot = &part.snapshot;
     let ledger = stats.ledgers.get(&id).copied().unwrap_or_default();
     let oldest = stats.oldest_pending.get(&id);
-    let net = rates.delivered_per_s - rates.accepted_per_s;
-    let up = snapshot.status == EndpointStatus::Up;
     EndpointView {
         name: part.target.name.to_string(),
         url: part.target.url_shown.clone(),
@@ -236,8 +259,7 @@ fn endpoint_view(
         attempts_by_number: snapshot.attempts_by_number.to_vec(),
         latency_ms: part.latency,
         last_outcome: snapshot.last_outcome.clone(),
-        drained_in_s: (up && ledger.pending > 0 && net > DRAIN_MIN)
-            .then(|| (ledger.pending as f64 / net) as u64),
+        drained_in_s: None, // by the reporter, which knows the past
         backoff: Some(BackoffView {
             jitter: format!("{:?}", part.target.policy.retry.jitter).to_ascii_lowercase(),
             base_ms: u64::try_from(part.target.policy.retry.base.as_millis()).unwrap_or(u64::MAX),

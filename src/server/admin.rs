@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use super::problem::{Failure, Kind};
 use super::{AppState, Stopping};
 use crate::driver::handle::EndpointAction;
-use crate::wire::{EndpointActionView, LogView};
+use crate::wire::{AccessView, EndpointActionView, HistoryView, LogView};
 
 /// Event streams at once; each is a dashboard.
 const STREAMS_MAX: usize = 16;
@@ -32,6 +32,15 @@ pub(super) async fn status(State(state): State<AppState>) -> Response {
 
 pub(super) async fn attempts(State(state): State<AppState>) -> Response {
     Json(&*state.driver.attempts()).into_response()
+}
+
+/// What this caller may do, as the guard has just decided.
+pub(super) async fn access(Extension(access): Extension<AccessView>) -> Json<AccessView> {
+    Json(access)
+}
+
+pub(super) async fn history(State(state): State<AppState>) -> Json<HistoryView> {
+    Json(state.driver.history(state.clock.now().store))
 }
 
 pub(super) async fn log(State(state): State<AppState>) -> Json<LogView> {

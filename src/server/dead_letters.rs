@@ -13,7 +13,9 @@ use crate::core::delivery::{End, FailureClass};
 use crate::core::event::GeometryGate;
 use crate::core::ids::{EndpointId, Seq};
 use crate::store::{DeadFilter, DeadLetter, EndRequest};
-use crate::wire::{DeadLetterActionView, DeadLetterPage, DeadLetterSelection, DeadLetterView};
+use crate::wire::{
+    DeadLetterActionView, DeadLetterCount, DeadLetterPage, DeadLetterSelection, DeadLetterView,
+};
 
 /// Entries of a page, at most.
 const PAGE_MAX: usize = 500;
@@ -48,7 +50,7 @@ impl DeadLetterQuery {
     }
 }
 
-fn parse_bbox(text: &str) -> Result<[f64; 4], Failure> {
+pub(super) fn parse_bbox(text: &str) -> Result<[f64; 4], Failure> {
     let numbers: Vec<f64> = text.split(',').filter_map(|part| part.trim().parse().ok()).collect();
     <[f64; 4]>::try_from(numbers)
         .ok()
@@ -114,6 +116,25 @@ pub(super) async fn list(
         cursor: page.next.map(cursor_text),
         total: page.total,
     }))
+}
+
+/// `GET /v1/dead-letters/count`: how many a filter means, for a question before an export. Changes nothing, so a reader
+/// may ask it, unlike a dry run.
+pub(super) async fn count(
+    State(state): State<AppState>,
+    query: Result<Query<DeadLetterQuery>, QueryRejection>,
+) -> Result<Json<DeadLetterCount>, Failure> {
+    let Query(query) = query.map_err(|err| Kind::BadRequest.because(err.body_text()))?;
+    let filter = query.filter(&Names::of(&state))?;
+    let (mut matched, mut after) = (0, None);
+    loop {
+        let page = state.outbox.dead_letters(filter.clone(), after, PAGE_MAX).await?;
+        matched += page.letters.len() as u64;
+        after = page.next;
+        if after.is_none() {
+            return Ok(Json(DeadLetterCount { matched }));
+        }
+    }
 }
 
 /// `GET /v1/dead-letters/{id}`; an event id alone means its first dead letter.

@@ -1,7 +1,8 @@
 //! Who may do what, over which way.
 //!
 //! The Unix socket (0600) may do everything. On the listener: producers need their token if one is set; reads of the
-//! admin API need the admin token if one is set, else a loopback peer; changes always need the admin token. No web page
+//! admin API need the admin or the read token if the first is set, else one of them or a loopback peer; changes always
+//! need the admin token. What a caller may do is told by `/v1/access`, from the same decision. No web page
 //! can drive any of it: a request with an `Origin` is refused, `Host` must be an address, `localhost` or this box's name
 //! (so a name that was re-pointed at loopback does not pass) unless a valid token came along, and changes must be JSON.
 
@@ -16,6 +17,7 @@ use subtle::ConstantTimeEq;
 use super::AppState;
 use super::problem::{Failure, Kind};
 use crate::config::secret::Secret;
+use crate::wire::{AccessView, Way};
 
 /// How a request came in.
 #[derive(Clone, Copy, Debug)]
@@ -49,12 +51,18 @@ pub async fn producer(
 pub async fn admin(
     State(state): State<AppState>,
     via: Option<axum::Extension<Via>>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
-    let Some(axum::Extension(Via::Tcp(peer))) = via else { return next.run(request).await };
+    let Some(axum::Extension(Via::Tcp(peer))) = via else {
+        request.extensions_mut().insert(AccessView { way: Way::Socket, changes: true });
+        return next.run(request).await;
+    };
     match may_administer(&state, peer, request.method(), request.headers()) {
-        Ok(()) => next.run(request).await,
+        Ok(access) => {
+            request.extensions_mut().insert(access);
+            next.run(request).await
+        }
         Err(failure) => failure.into_response(),
     }
 }
@@ -64,11 +72,22 @@ fn may_administer(
     peer: SocketAddr,
     method: &Method,
     headers: &HeaderMap,
-) -> Result<(), Failure> {
+) -> Result<AccessView, Failure> {
     no_web_page(headers)?;
     let change = method != Method::GET && method != Method::HEAD;
-    match &state.config.ingest.admin_token {
-        Some(token) => bearer(headers, token, "admins")?,
+    let ingest = &state.config.ingest;
+    let reads = |token: &Secret| bearer(headers, token, "readers").is_ok();
+    let mut access = AccessView { way: Way::Token, changes: false };
+    match &ingest.admin_token {
+        _ if ingest.read_token.as_ref().is_some_and(reads) => {
+            if change {
+                return Err(Kind::Forbidden.because("this token may read and change nothing"));
+            }
+        }
+        Some(token) => {
+            bearer(headers, token, "admins")?;
+            access.changes = true;
+        }
         None if change => {
             return Err(Kind::Forbidden.because(
                 "changes need ingest.admin_token_file to be set, or the admin.sock in the data directory",
@@ -79,12 +98,15 @@ fn may_administer(
                 Kind::Forbidden.because("set ingest.admin_token_file to read this from another machine")
             );
         }
-        None => known_host(headers, &state.config.node)?,
+        None => {
+            known_host(headers, &state.config.node)?;
+            access.way = Way::Loopback;
+        }
     }
     if change && !is_json(headers) {
         return Err(Kind::UnsupportedMedia.because("changes must be sent as Content-Type: application/json"));
     }
-    Ok(())
+    Ok(access)
 }
 
 fn no_web_page(headers: &HeaderMap) -> Result<(), Failure> {

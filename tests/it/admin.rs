@@ -6,8 +6,9 @@ use reqwest::Method;
 use serde_json::json;
 use waypost::client::{AdminClient, ClientError, EndpointAction, Target};
 use waypost::config::secret::Secret;
+use waypost::core::history::{History, Span};
 use waypost::receiver::Receiver;
-use waypost::wire::{DeadLetterSelection, EndpointState};
+use waypost::wire::{AccessView, DeadLetterSelection, EndpointState, Way};
 
 use crate::support::appliance::{Running, SOON, answer, http};
 use crate::support::receiver;
@@ -99,6 +100,89 @@ async fn the_client_works_over_both_ways() {
     let nowhere = Target::Socket(running.dir.path().join("no.sock"));
     let err = AdminClient::new(nowhere).unwrap().status().await.unwrap_err();
     assert!(err.to_string().contains("waypost run"), "{err}");
+    running.stop().await;
+}
+
+/// Each role is told what it may do, and may do no more: a reader sees everything and changes nothing, a producer may
+/// neither. The figures are those of `/v1/access`, which the dashboard shows.
+#[tokio::test]
+async fn roles_are_told_and_kept_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut ingest = String::new();
+    for role in ["token", "admin_token", "read_token"] {
+        let file = dir.path().join(role);
+        std::fs::write(&file, format!("{role}-secret")).unwrap();
+        ingest.push_str(&format!("{role}_file = \"{}\"\n", file.display()));
+    }
+    let receiver = receiver::ok().await;
+    let running = Running::start(&receiver.url(), &ingest, "").await;
+    let client = |token: &str| {
+        let token = Some(Secret::new(format!("{token}-secret")));
+        AdminClient::new(Target::Url { url: running.url("/").parse().unwrap(), token }).unwrap()
+    };
+    let access = running.admin().access().await.unwrap();
+    assert_eq!(access, AccessView { way: Way::Socket, changes: true });
+    let access = client("admin_token").access().await.unwrap();
+    assert_eq!(access, AccessView { way: Way::Token, changes: true });
+    let reader = client("read_token");
+    assert_eq!(reader.access().await.unwrap(), AccessView { way: Way::Token, changes: false });
+    assert!(reader.status().await.unwrap().ready);
+    let everything = DeadLetterSelection::default();
+    assert_eq!(reader.dead_letter_count(&everything).await.unwrap().matched, 0);
+    let status_of = |answer: Result<_, ClientError>| match answer {
+        Err(ClientError::Problem(problem)) => problem.status,
+        other => panic!("{other:?}"),
+    };
+    let dry = DeadLetterSelection { dry_run: true, ..everything };
+    assert_eq!(status_of(reader.dead_letter_action("redrive", &dry).await.map(|_| ())), 403);
+    assert_eq!(status_of(reader.endpoint("default", EndpointAction::Pause).await.map(|_| ())), 403);
+    assert_eq!(status_of(client("token").access().await.map(|_| ())), 401);
+    assert_eq!(status_of(client("no").access().await.map(|_| ())), 401);
+    running.stop().await;
+    let open = Running::start(&receiver.url(), "", "").await;
+    let url = Target::Url { url: open.url("/").parse().unwrap(), token: None };
+    let access = AdminClient::new(url).unwrap().access().await.unwrap();
+    assert_eq!(access, AccessView { way: Way::Loopback, changes: false });
+    open.stop().await;
+}
+
+/// What the screens look back on and down at: the depth since the start, places in cells as fine as the part asked for,
+/// areas of the routes, and how many dead letters a filter means.
+#[tokio::test]
+async fn history_map_and_counts_for_screens() {
+    let receiver = receiver::ok().await;
+    let route =
+        "[[route]]\nendpoint = \"default\"\n[[route]]\nendpoint = \"default\"\nbbox = [0, 0, 30, 20]\n";
+    let running = Running::start(&receiver.url(), "", route).await;
+    let admin = running.admin();
+    admin.endpoint("default", EndpointAction::Pause).await.unwrap();
+    let body: String = (0..12).map(|n| feature(n) + "\n").collect();
+    assert_eq!(running.post("application/x-ndjson", body).await.status, 202);
+    let bad = json!({"type": "Feature", "properties": {"device_id": "d"}, "geometry":
+        {"type": "Polygon", "coordinates": [[[0, 0], [1, 1], [1, 0], [0, 1], [0, 0]]]}});
+    assert_eq!(running.post("application/geo+json", bad.to_string()).await.status, 202);
+    admin.status().await.unwrap();
+    let history = admin.history().await.unwrap();
+    let mut screen = History::default();
+    screen.merge(0, &history.spans);
+    for span in Span::ALL {
+        let newest = screen.columns(span, 300).into_iter().next_back().flatten().unwrap();
+        assert_eq!(newest.pending, 12, "{span:?}");
+    }
+    let map = admin.map(None).await.unwrap();
+    assert_eq!((map.cell_degrees, map.cells.len(), map.unplaced), (0.5, 13, 0));
+    assert_eq!(map.zones[0].bbox, [0.0, 0.0, 30.0, 20.0]);
+    assert_eq!(map.extent, Some([0.0, 0.5, 11.0, 10.0]));
+    let part = admin.map(Some([4.5, 9.0, 7.5, 11.0])).await.unwrap();
+    assert_eq!(part.cells.iter().map(|cell| cell.pending).sum::<u64>(), 3);
+    assert!(part.cell_degrees < 0.02, "{}", part.cell_degrees);
+    let count = |selection| {
+        let admin = admin.clone();
+        async move { admin.dead_letter_count(&selection).await.unwrap().matched }
+    };
+    assert_eq!(count(DeadLetterSelection::default()).await, 1);
+    let far = Some([50.0, 50.0, 60.0, 60.0]);
+    assert_eq!(count(DeadLetterSelection { bbox: far, ..DeadLetterSelection::default() }).await, 0);
     running.stop().await;
 }
 

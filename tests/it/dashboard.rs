@@ -1,7 +1,6 @@
 //! Screens without a terminal: every pane in every state at three sizes, and no size or input that breaks one.
 
 use std::fmt::Write as _;
-use std::sync::Mutex;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use proptest::prelude::*;
@@ -29,20 +28,10 @@ fn settings() -> Settings {
     }
 }
 
-/// A model that has seen a day of a scene. The day is lived once per scene and copied.
 fn model_of(settings: Settings, scene: Scene, pane: Pane, size: (u16, u16)) -> (Model, Demo) {
-    static LIVED: Mutex<Vec<(Scene, Model)>> = Mutex::new(Vec::new());
-    let demo = Demo::of_scene(scene);
-    let mut lived = LIVED.lock().unwrap();
-    let at = lived.iter().position(|(known, _)| *known == scene).unwrap_or_else(|| {
-        let mut model = Model::new(settings.clone(), size);
-        demo.warm(&mut model);
-        lived.push((scene, model));
-        lived.len() - 1
-    });
-    let mut model = lived[at].1.clone();
-    (model.settings, model.pane, model.size) = (settings, pane, size);
-    (model, demo)
+    let mut model = Model::new(settings, size);
+    model.pane = pane;
+    (model, Demo::of_scene(scene))
 }
 
 /// Sends a message and answers every question that follows from it.
@@ -334,7 +323,6 @@ fn the_page_of_the_dashboard_shows_what_it_is() {
     let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
     let demo = Demo::still();
     let mut model = Model::new(Settings { demo: true, allow_actions: false, ..settings() }, (100, 30));
-    demo.warm(&mut model);
     send(&mut model, &demo, Message::Tick);
     let buf = plain::render(&model);
     let mut keys = String::new();

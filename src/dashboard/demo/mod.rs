@@ -12,17 +12,17 @@ use tokio::time::Instant;
 
 use crate::core::classify::VerdictKind;
 use crate::core::delivery::AttemptRecord;
+use crate::core::history::{History, Sample};
 use crate::core::time::UnixMillis;
 use crate::wire::{
-    AttemptsView, BackoffView, BudgetView, ClockView, EndpointActionView, EndpointState, EndpointView,
-    LatencyView, LedgerView, LogLine, LogView, MapCell, MapView, RatesView, RecentAttempt, StatusView,
-    StoreView,
+    AccessView, AttemptsView, BackoffView, BudgetView, ClockView, DeadLetterCount, EndpointActionView,
+    EndpointState, EndpointView, HistoryView, LatencyView, LedgerView, LogLine, LogView, MapCell, MapView,
+    RatesView, RecentAttempt, StatusView, StoreView, Way, ZoneView,
 };
 
 use super::feed::Source;
-use super::message::{Answer, EndpointVerb, FetchError, Message, Reply, Request};
-use super::model::Model;
-use super::update::update;
+use super::message::{Answer, EndpointVerb, FetchError, Request};
+use super::viewport::meets;
 use lists::dead_traits;
 
 /// Noon of a summer's day, Unix milliseconds: demo frames do not change with the calendar.
@@ -399,9 +399,11 @@ impl Demo {
         let now_s = self.now_s();
         Ok(match request {
             Request::Status => Answer::Status(Box::new(self.status(now_s))),
+            Request::Access => Answer::Access(AccessView { way: Way::Socket, changes: true }),
+            Request::History => Answer::History(self.history(now_s)),
             Request::Attempts => Answer::Attempts(self.attempts(now_s)),
             Request::Log => Answer::Log(self.log(now_s)),
-            Request::Map => Answer::Map(self.map(now_s)),
+            Request::Map(part) => Answer::Map(self.map(part, now_s)),
             Request::DeadLetters(query) => Answer::DeadLetters(self.dead_page(&query, now_s)),
             Request::DeadLetter(wanted) => Answer::DeadLetter(Box::new(self.dead_one(&wanted, now_s)?)),
             Request::Outbox { endpoint, cursor } => {
@@ -410,6 +412,11 @@ impl Demo {
             Request::Story(wanted) => Answer::Story(Box::new(self.story(&wanted, now_s)?)),
             Request::Count(verb, selection) | Request::Dead(verb, selection) => {
                 Answer::Dead(self.order(verb, &selection))
+            }
+            Request::CountExport(selection) => {
+                let found =
+                    self.matching(selection.class, selection.endpoint.as_deref(), selection.bbox, 0).count();
+                Answer::Counted(DeadLetterCount { matched: found as u64 })
             }
             Request::Export(_) | Request::Repair(_) => {
                 return Err(FetchError::Refused("not with made-up data".to_owned()));
@@ -464,28 +471,48 @@ impl Demo {
         LogView { lines }
     }
 
-    fn map(&self, now_s: u64) -> MapView {
+    /// The day before: by the second for five minutes, by the minute before that.
+    fn history(&self, now_s: u64) -> HistoryView {
+        if self.scene == Some(Scene::Empty) {
+            return HistoryView::default();
+        }
+        let mut history = History::default();
+        let past_s = (1..86_400u64).rev().filter(|ago_s| *ago_s < 300 || *ago_s % 60 == 0);
+        for ago_s in past_s {
+            // Shifted by a day so that the past of the first second is not before zero.
+            let status = self.status(now_s + CYCLE_S * 48 - ago_s);
+            let oldest_s = status.endpoints.iter().map(|one| one.oldest_pending_age_s).max().unwrap_or(0);
+            let sample = Sample { pending: status.ledger.pending, oldest_s };
+            history.record((86_400 - ago_s) * 1000, sample);
+        }
+        HistoryView { spans: history.traces(86_400_000) }
+    }
+
+    fn map(&self, part: Option<[f64; 4]>, now_s: u64) -> MapView {
         let status = self.status(now_s);
+        let cell_degrees = if part.is_some() { 0.0625 } else { 0.5 };
         let mut cells: BTreeMap<(i64, i64), (u64, u64)> = BTreeMap::new();
-        let half = |value: f64| (value * 2.0).floor() as i64;
-        for index in 0..status.ledger.pending.min(4_000) {
-            let (lon, lat) = place(index);
-            cells.entry((half(lon), half(lat))).or_default().0 += 1;
+        let mut extent = [180.0f64, 90.0, -180.0, -90.0];
+        let pending = (0..status.ledger.pending.min(4_000)).map(|index| (place(index), (1, 0)));
+        // As the appliance does: over a hundred thousand, some are enough for a picture.
+        let dead = (0..self.dead_count().min(5_000)).map(|index| (dead_traits(index).2, (0, 1)));
+        for ((lon, lat), (pending, dead)) in pending.chain(dead) {
+            extent = [extent[0].min(lon), extent[1].min(lat), extent[2].max(lon), extent[3].max(lat)];
+            if part.is_none_or(|part| meets(&part, &[lon, lat, lon, lat])) {
+                let index = |value: f64| (value / cell_degrees).floor() as i64;
+                let cell = cells.entry((index(lon), index(lat))).or_default();
+                *cell = (cell.0 + pending, cell.1 + dead);
+            }
         }
-        for index in 0..self.dead_count() {
-            let (lon, lat) = dead_traits(index).2;
-            cells.entry((half(lon), half(lat))).or_default().1 += 1;
-        }
+        let centre = |index: i64| (index as f64 + 0.5) * cell_degrees;
+        let extent = (extent[0] <= extent[2]).then_some(extent);
         let cells = cells
             .into_iter()
-            .map(|((x, y), (pending, dead))| MapCell {
-                lon: f64::midpoint(x as f64, 0.5),
-                lat: f64::midpoint(y as f64, 0.5),
-                pending,
-                dead,
-            })
+            .map(|((x, y), (pending, dead))| MapCell { lon: centre(x), lat: centre(y), pending, dead })
             .collect();
-        MapView { cells, unplaced: status.ledger.pending / 400 }
+        let zone = |endpoint: &str, bbox| ZoneView { endpoint: endpoint.to_owned(), bbox };
+        let zones = vec![zone("city", [12.9, 52.2, 13.9, 52.8]), zone("archive", [-10.0, 35.0, 30.0, 60.0])];
+        MapView { cells, unplaced: status.ledger.pending / 400, cell_degrees, extent, zones }
     }
 
     fn endpoint_order(&self, verb: EndpointVerb, name: String, now_s: u64) -> Answer {
@@ -509,23 +536,5 @@ impl Demo {
 impl Source for Demo {
     async fn fetch(&self, request: Request) -> Result<Answer, FetchError> {
         self.answer(request)
-    }
-
-    /// The past it would have seen by now, so that sparklines are not empty.
-    fn warm(&self, model: &mut Model) {
-        if self.scene == Some(Scene::Empty) {
-            return;
-        }
-        let now_s = self.now_s();
-        let past_s = (0..86_400u64).rev().filter(|ago_s| *ago_s < 300 || *ago_s % 60 == 0);
-        for ago_s in past_s.filter(|ago_s| *ago_s > 0) {
-            // Shifted by a day so that the past of the first second is not before zero.
-            let mut status = self.status(now_s + CYCLE_S * 48 - ago_s);
-            status.ledger.balanced = true;
-            let reply = Reply { request: Request::Status, answer: Ok(Answer::Status(Box::new(status))) };
-            let _ = update(model, 86_400_000 - ago_s * 1000, Message::Reply(Box::new(reply)));
-        }
-        model.fresh.clear();
-        model.asked.clear();
     }
 }

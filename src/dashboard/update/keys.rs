@@ -112,7 +112,7 @@ fn act(model: &mut Model, action: Action, commands: &mut Vec<Command>) {
         Action::Sort => sort(model),
         Action::Reverse => model.dead.reverse = !model.dead.reverse,
         Action::Mark => mark(model),
-        Action::All => model.dead.all = !model.dead.all,
+        Action::All => all(model),
         Action::Class => next_class(model),
         Action::Endpoint => next_endpoint(model),
         Action::ZoomIn => model.map.view = model.map.view.zoom(ZOOM),
@@ -277,6 +277,20 @@ fn mark(model: &mut Model) {
         }
         model.dead.all = false;
         step_dead(model, 1);
+    }
+}
+
+/// Everything that the appliance would list; with a text filter, which only this page knows, the rows that it shows.
+fn all(model: &mut Model) {
+    if model.filter.is_empty() {
+        model.dead.all = !model.dead.all;
+        return;
+    }
+    let shown: Vec<String> = model.dead_rows().iter().map(|row| row.id.clone()).collect();
+    if shown.iter().all(|id| model.dead.marked.contains(id)) {
+        model.dead.marked.retain(|id| !shown.contains(id));
+    } else {
+        model.dead.marked.extend(shown);
     }
 }
 

@@ -4,7 +4,7 @@
 //! does: which questions are due, when to try again after a failure, which lines have had their time.
 //!
 //! **Invariants.** One question of a kind is out at a time. After a failure nothing is asked before `retry_at_ms`.
-//! An order is never sent without its confirmation, nor without `allow_actions`.
+//! An order is never sent without its confirmation, nor without permission.
 
 mod keys;
 mod orders;
@@ -17,6 +17,10 @@ use super::model::{Model, Pane};
 const PANE_REFRESH_MS: u64 = 2_000;
 /// The same for the map: its answer is the largest.
 const MAP_REFRESH_MS: u64 = 5_000;
+/// The same while the view of the map moves.
+const MAP_FOLLOW_MS: u64 = 500;
+/// The same for the past: between two answers the dashboard adds what it sees itself.
+const HISTORY_REFRESH_MS: u64 = 60_000;
 /// First pause after a failure; doubled by each further one.
 const RETRY_BASE_MS: u64 = 500;
 /// Longest pause: a person waits in front of the screen.
@@ -69,9 +73,10 @@ fn pass_time(model: &mut Model) {
 
 /// What a pane needs besides the status, with the time between two questions.
 fn needs(model: &Model) -> Vec<(Request, u64)> {
-    let mut needs = Vec::new();
+    // Once per connection: what may be done here does not change while it lasts.
+    let mut needs = vec![(Request::Access, u64::MAX)];
     match model.pane {
-        Pane::Overview => {}
+        Pane::Overview => needs.push((Request::History, HISTORY_REFRESH_MS)),
         Pane::Attempts => needs.push((Request::Attempts, PANE_REFRESH_MS)),
         Pane::DeadLetters => {
             needs.push((Request::DeadLetters(model.dead_query()), PANE_REFRESH_MS));
@@ -79,7 +84,12 @@ fn needs(model: &Model) -> Vec<(Request, u64)> {
                 needs.push((Request::DeadLetter(open.id.clone()), PANE_REFRESH_MS));
             }
         }
-        Pane::Map => needs.push((Request::Map, MAP_REFRESH_MS)),
+        Pane::Map => {
+            let part = model.map_part();
+            // A view that moves is followed, but not at the pace of a key that is held down.
+            let every_ms = if part == model.map.part { MAP_REFRESH_MS } else { MAP_FOLLOW_MS };
+            needs.push((Request::Map(part), every_ms));
+        }
         Pane::Events => {
             needs.push((
                 Request::Outbox {

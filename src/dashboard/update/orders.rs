@@ -1,7 +1,7 @@
 //! Orders to the appliance: what the selection is, and the question that must be answered before one is sent.
 
 use crate::core::text::visible;
-use crate::wire::{DeadLetterActionView, DeadLetterSelection};
+use crate::wire::{AccessView, DeadLetterActionView, DeadLetterSelection, Way};
 
 use super::super::keymap::Action;
 use super::super::message::{Command, DeadVerb, EndpointVerb, Kind, Request};
@@ -32,8 +32,8 @@ fn selection(model: &Model) -> Option<DeadLetterSelection> {
 
 /// Begins an order; nothing is sent but, for counting, a dry run.
 pub(super) fn begin(model: &mut Model, action: Action, commands: &mut Vec<Command>) {
-    if model.settings.keymap.acts(action) && !model.settings.allow_actions {
-        notice(model, "read-only: start with --allow-actions to change anything".to_owned(), false);
+    if model.settings.keymap.acts(action) && !model.may_act() {
+        notice(model, read_only_words(model).to_owned(), false);
         return;
     }
     if model.asked.contains(&Kind::Order) {
@@ -45,10 +45,21 @@ pub(super) fn begin(model: &mut Model, action: Action, commands: &mut Vec<Comman
         Action::Resume => endpoint(model, EndpointVerb::Resume),
         Action::Probe => endpoint(model, EndpointVerb::Probe),
         Action::Repair => repair(model),
-        Action::Export => export(model),
+        Action::Export => export(model, commands),
         Action::Redrive => count(model, DeadVerb::Redrive, commands),
         Action::Discard => count(model, DeadVerb::Discard, commands),
         _ => {}
+    }
+}
+
+/// Why nothing may be changed, and how it could be.
+fn read_only_words(model: &Model) -> &'static str {
+    match model.access {
+        Some(AccessView { changes: false, way: Way::Token }) => "read-only: this token may change nothing",
+        Some(AccessView { changes: false, .. }) => {
+            "read-only: changes need the admin's token, or --data-dir on the box itself"
+        }
+        _ => "read-only: start with --allow-actions to change anything",
     }
 }
 
@@ -77,17 +88,22 @@ fn repair(model: &mut Model) {
     }
 }
 
-fn export(model: &mut Model) {
-    let Some(selection) = selection(model) else {
-        notice(model, "no dead letter is selected".to_owned(), false);
-        return;
-    };
-    let what = if selection.ids.is_empty() {
-        format!("every dead letter that matches (of {})", words::count(model.dead.total))
-    } else {
-        plural(selection.ids.len() as u64)
-    };
-    let text = format!("Write {what} to a GeoJSON text sequence in this directory?");
+fn export(model: &mut Model, commands: &mut Vec<Command>) {
+    match selection(model) {
+        None => notice(model, "no dead letter is selected".to_owned(), false),
+        Some(selection) if selection.ids.is_empty() => {
+            send(model, Request::CountExport(Box::new(selection)), commands);
+        }
+        Some(selection) => {
+            let count = selection.ids.len() as u64;
+            confirm_export(model, selection, count);
+        }
+    }
+}
+
+/// The question before an export, which changes nothing at the appliance but may be long.
+pub(super) fn confirm_export(model: &mut Model, selection: DeadLetterSelection, count: u64) {
+    let text = format!("Write {} to a GeoJSON text sequence in this directory?", plural(count));
     replies::confirm(model, Request::Export(Box::new(selection)), text, None);
 }
 

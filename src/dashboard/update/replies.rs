@@ -1,8 +1,8 @@
 //! What the appliance's answers, and its silence, do to the model.
 
+use crate::core::history::Sample;
 use crate::core::text::visible;
 
-use super::super::history::Sample;
 use super::super::message::{Answer, FetchError, Kind, Reply, Request};
 use super::super::model::{Confirm, Model, Page};
 use super::super::viewport::Viewport;
@@ -63,6 +63,8 @@ fn refused(model: &mut Model, request: &Request, fault: String) {
                 model.changed = true;
             }
         }
+        // An older appliance knows neither; the dashboard does without.
+        Request::Access | Request::History => {}
         _ => notice(model, fault, true),
     }
 }
@@ -109,9 +111,11 @@ fn handle_answer(model: &mut Model, request: Request, answer: Answer) {
                 open.fault = None;
             }
         }
+        (Request::Access, Answer::Access(access)) => model.access = Some(access),
+        (Request::History, Answer::History(view)) => model.history.merge(model.now_ms, &view.spans),
         (Request::Attempts, Answer::Attempts(view)) => model.set_recent(view),
-        (Request::Map, Answer::Map(view)) => {
-            model.map.data = view;
+        (Request::Map(part), Answer::Map(view)) => {
+            (model.map.data, model.map.part) = (view, part);
             if !model.map.fitted && !model.map.data.cells.is_empty() {
                 model.map.fitted = true;
                 fit_data(model);
@@ -123,10 +127,13 @@ fn handle_answer(model: &mut Model, request: Request, answer: Answer) {
     }
 }
 
-/// The view that shows every cell which holds something.
+/// The view that shows everything which has a place, also what lies outside the part that is known in detail.
 pub(super) fn fit_data(model: &mut Model) {
-    let cells = super::super::view::map_cells(model.size);
-    model.map.view = Viewport::fit(model.map.data.cells.iter().map(|cell| (cell.lon, cell.lat)), cells);
+    let screen = super::super::view::map_cells(model.size);
+    let data = &model.map.data;
+    let corners = data.extent.map(|[west, south, east, north]| [(west, south), (east, north)]);
+    let cells = data.cells.iter().map(|cell| (cell.lon, cell.lat));
+    model.map.view = Viewport::fit(cells.chain(corners.into_iter().flatten()), screen);
 }
 
 /// Where the row that was under the cursor is now. A list that moves on by itself must not slide another row under
@@ -144,11 +151,12 @@ fn fill<T>(page: &mut Page<T>, rows: Vec<T>, next: Option<String>) {
 }
 
 fn handle_status(model: &mut Model, status: Box<crate::wire::StatusView>) {
-    let oldest_s = status.endpoints.iter().map(|one| one.oldest_pending_age_s).max().unwrap_or(0);
-    model.history.record(model.now_ms, Sample { pending: status.ledger.pending, oldest_s });
+    // Frozen is frozen, the sparklines too; what they miss is asked for afterwards.
     if model.frozen_at_ms.is_some() {
         return;
     }
+    let oldest_s = status.endpoints.iter().map(|one| one.oldest_pending_age_s).max().unwrap_or(0);
+    model.history.record(model.now_ms, Sample { pending: status.ledger.pending, oldest_s });
     model.endpoint_at = model.endpoint_at.min(status.endpoints.len().saturating_sub(1));
     model.status_at_ms = model.now_ms;
     model.status = Some(status);
@@ -163,6 +171,13 @@ fn handle_order(model: &mut Model, request: Request, answer: Answer) {
             } else {
                 model.confirm = Some(orders::confirm_dead(verb, *selection, &counted));
                 model.changed = true;
+            }
+        }
+        (Request::CountExport(selection), Answer::Counted(counted)) => {
+            if counted.matched == 0 {
+                notice(model, "nothing matches the selection".to_owned(), false);
+            } else {
+                orders::confirm_export(model, *selection, counted.matched);
             }
         }
         (Request::Dead(verb, _), Answer::Dead(done)) => {

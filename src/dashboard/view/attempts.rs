@@ -190,7 +190,7 @@ fn delays(model: &Model, pen: &mut Pen<'_>, endpoints: &[&EndpointView]) {
         return;
     }
     let title = format!(
-        "{}, {} jitter {} to {}; [ law ], drawn {}, longer (Retry-After) !",
+        "{}, {} {} to {}; [ law ], {} drawn, ! by Retry-After",
         endpoint.name,
         backoff.jitter,
         millis(backoff.base_ms as f64),

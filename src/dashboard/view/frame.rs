@@ -61,6 +61,10 @@ pub(super) fn header(model: &Model, area: Rect, buf: &mut Buffer) {
             duration(status.uptime_s)
         );
     }
+    if !model.may_act() {
+        left.push_str(pen.glyphs.dot);
+        left.push_str("read-only");
+    }
     if model.settings.demo {
         left.push_str(pen.glyphs.dot);
         left.push_str("made-up data");
@@ -158,7 +162,7 @@ pub(super) fn footer(model: &Model, area: Rect, buf: &mut Buffer) {
         .settings
         .keymap
         .of_pane(model.pane)
-        .filter(|binding| !binding.acts || model.settings.allow_actions)
+        .filter(|binding| !binding.acts || model.may_act())
         .filter(|binding| !(opened && of_list(binding.action)))
         .filter_map(|binding| binding.footer.map(|word| (binding.key(), word)))
         .collect();

@@ -13,7 +13,7 @@ use super::super::model::{Layer, Model};
 use super::super::words::count;
 use super::geometry::{colour, marker};
 use super::parts::Pen;
-use super::{area_words, body};
+use super::{area_words, body, zones};
 
 /// The rectangle of the map itself: below the heading, above the legend.
 fn canvas(area: Rect) -> Rect {
@@ -70,7 +70,6 @@ fn gather(
 
 pub(super) fn draw(model: &Model, area: Rect, buf: &mut Buffer) {
     let mut pen = Pen::new(model, area, buf);
-    let theme = pen.theme;
     let view = model.map.view;
     let canvas = canvas(area).intersection(pen.buf.area);
     let bounds = view.bounds((canvas.width, canvas.height));
@@ -78,14 +77,18 @@ pub(super) fn draw(model: &Model, area: Rect, buf: &mut Buffer) {
     pen.heading(
         "Map",
         &format!(
-            "{} pending, {} dead with a place, {} without; view {}",
+            "{} pending, {} dead {}; {} not placed; view {}",
             count(sums(|cell| cell.pending)),
             count(sums(|cell| cell.dead)),
+            if model.map.part.is_some() { "in view" } else { "placed" },
             count(model.map.data.unplaced),
             area_words(&view.area((canvas.width, canvas.height))),
         ),
     );
     world(model, bounds, canvas, pen.buf);
+    for zone in &model.map.data.zones {
+        zones::draw(model, zone, bounds, canvas, pen.buf);
+    }
     for ((column, row), (pending, dead)) in gather(&model.map.data.cells, bounds, canvas) {
         let (pending, dead) = match model.map.layer {
             Layer::Both => (pending, dead),
@@ -100,21 +103,27 @@ pub(super) fn draw(model: &Model, area: Rect, buf: &mut Buffer) {
         cell.set_char(glyph).set_style(style);
     }
     dragged(model, canvas, &mut pen);
-    let mut legend = vec![
-        Span::styled("1-5 pending", theme.pending),
-        Span::raw("  "),
-        Span::styled("x-X dead", theme.dead),
-        Span::raw(match model.map.layer {
-            Layer::Both => "  (1: <10, 2: <100, 3: <1000 ...; x: <10, X: more; dead hide pending: t)  ",
-            Layer::Pending => "  only pending shown (t)  ",
-            Layer::Dead => "  only dead shown (t)  ",
-        }),
-    ];
-    if let Some(filter) = &model.area {
-        legend.push(Span::styled(format!("area filter {}", area_words(filter)), theme.warn));
-    }
-    let line = Line::from(legend);
+    let line = legend(model, area.width);
     Pen::new(model, Rect { y: area.bottom().saturating_sub(1), height: 1, ..area }, pen.buf).line(line);
+}
+
+/// What the marks mean, as much as there is room for; an area filter is said before anything else.
+fn legend(model: &Model, width: u16) -> Line<'static> {
+    let theme = &model.settings.theme;
+    let mut legend = Vec::new();
+    if let Some(filter) = &model.area {
+        legend.push(Span::styled(format!("area filter {}  ", area_words(filter)), theme.warn));
+    }
+    let long = width >= 76;
+    let pending = if long { "pending 1 <10 2 <100 3 <1k 4 <10k 5 more" } else { "pending 1-5 by tens" };
+    legend.push(Span::styled(pending, theme.pending));
+    legend.push(Span::styled("  dead x <10 X more", theme.dead));
+    legend.push(Span::raw(match model.map.layer {
+        Layer::Both => "  (over pending: t)",
+        Layer::Pending => "  (only pending: t)",
+        Layer::Dead => "  (only dead: t)",
+    }));
+    Line::from(legend)
 }
 
 /// Dead letters hide what is pending under them: they are what a person looks for here.

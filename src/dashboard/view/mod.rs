@@ -24,6 +24,7 @@ mod overlay;
 mod overview;
 mod parts;
 mod story;
+mod zones;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

@@ -50,11 +50,7 @@ fn help(model: &Model, scroll: usize, area: Rect, buf: &mut Buffer) {
     let mut pen = Pen::new(model, area, buf);
     let theme = pen.theme;
     let pane = model.pane;
-    let orders = if model.settings.allow_actions {
-        "orders allowed"
-    } else {
-        "read-only: orders need --allow-actions"
-    };
+    let orders = if model.may_act() { "orders allowed" } else { "read-only: orders need --allow-actions" };
     pen.heading("Help", &format!("keys of {} first; {orders}; ? or esc closes", pane.title()));
     let all = model.settings.keymap.all();
     let (own, rest): (Vec<_>, Vec<_>) =

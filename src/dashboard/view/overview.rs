@@ -6,11 +6,11 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use crate::core::classify::VerdictKind;
+use crate::core::history::{Sample, Span as TimeSpan};
 use crate::core::text::{self, Align};
 use crate::wire::{EndpointState, EndpointView, StatusView};
 
 use super::super::headline::headline;
-use super::super::history::Sample;
 use super::super::model::Model;
 use super::super::words::{bytes, count, duration, percent, rate, short_count, short_duration};
 use super::frame::mood_style;
@@ -95,9 +95,17 @@ fn sparklines(model: &Model, status: &StatusView, pen: &mut Pen<'_>, rows: usize
     for line in lines {
         pen.line(Line::from(line));
     }
-    let span = format!("last {} of what this screen has seen", model.span.label());
     if label {
-        pen.text(&span, pen.theme.dim);
+        pen.text(&span_words(model.span, status.uptime_s), pen.theme.dim);
+    }
+}
+
+/// What the sparklines show; the appliance remembers nothing of before its start.
+fn span_words(span: TimeSpan, uptime_s: u64) -> String {
+    if uptime_s * 1000 < span.length_ms() {
+        format!("last {}, the appliance is up for {}", span.label(), duration(uptime_s))
+    } else {
+        format!("last {}", span.label())
     }
 }
 

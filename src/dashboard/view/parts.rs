@@ -6,9 +6,9 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
+use crate::core::history::Sample;
 use crate::core::text::{self, Align};
 
-use super::super::history::Sample;
 use super::super::model::Model;
 use super::super::theme::{Glyphs, Theme};
 
