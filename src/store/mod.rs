@@ -179,10 +179,11 @@ impl Outbox {
         tokio::task::spawn_blocking(move || query(&shared)).await.map_err(|_| StoreError::Closed)
     }
 
-    /// Has what is left of unreadable events counted as lost.
+    /// Has what is left of unreadable events counted as lost, before the answer that leaves them out is given: who sees
+    /// the gap finds it in the ledger too. If that cannot be written now, the next read finds the same damage.
     async fn report(&self, damaged: Vec<Seq>) {
         for seq in damaged {
-            let _ = self.send(Request::Damaged { seq }, 0).await;
+            let _ = self.ask(|reply| Request::Damaged { seq, reply: Some(reply) }).await;
         }
     }
 

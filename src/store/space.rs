@@ -304,6 +304,6 @@ impl Writer {
 
     /// Counts what is left of an unreadable event as lost.
     fn lose(&mut self, seq: Seq) {
-        self.now(Request::Damaged { seq });
+        self.now(Request::Damaged { seq, reply: None });
     }
 }

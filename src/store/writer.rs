@@ -68,6 +68,7 @@ pub(super) enum Request {
     /// An event could not be read: what is pending or dead of it is lost.
     Damaged {
         seq: Seq,
+        reply: Option<Reply<()>>,
     },
     /// Import: take over counters, registry and sequence of another store.
     Adopt {
@@ -282,7 +283,10 @@ impl Writer {
                 }
                 plan.answers.push(Answer::Unit(reply));
             }
-            Request::Damaged { seq } => self.plan_loss(seq, plan),
+            Request::Damaged { seq, reply } => {
+                self.plan_loss(seq, plan);
+                plan.answers.extend(reply.map(Answer::Unit));
+            }
             Request::Adopt { header, reply } => drop(reply.send(self.adopt(&header))),
             Request::Restore { events, keys, reply } => drop(reply.send(self.restore(events, keys))),
             Request::Append { .. } | Request::Close { .. } => {}
