@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::read::Reader;
+use super::read::{ReadFault, Reader};
 use super::state::{Effect, Need, Place, Segment, State, signed};
 use super::types::Recovery;
 use super::writer::NOWHERE;
@@ -76,7 +76,8 @@ fn has_record(state: &State, reader: &Reader, hurt: &BTreeSet<u64>, seq: Seq) ->
     match known {
         Some(place) => u64::from(place.offset) + u64::from(place.bytes) <= segment.capacity,
         None if hurt.contains(&id) => {
-            reader.find(id, segment, seq).is_some_and(|place| reader.read(place).is_ok())
+            let read = reader.find(id, segment, seq).and_then(|place| reader.read(place));
+            matches!(read, Ok(_) | Err(ReadFault::Unable(_)))
         }
         None => true,
     }

@@ -194,7 +194,7 @@ impl Outbox {
         after: Seq,
         limit: usize,
     ) -> Result<PendingPage, StoreError> {
-        let (page, damaged) = self.query(move |shared| shared.pending_page(endpoint, after, limit)).await?;
+        let (page, damaged) = self.query(move |shared| shared.pending_page(endpoint, after, limit)).await??;
         self.report(damaged).await;
         Ok(page)
     }
@@ -206,7 +206,7 @@ impl Outbox {
         until: StoreTime,
         limit: usize,
     ) -> Result<Vec<Scheduled>, StoreError> {
-        let (page, damaged) = self.query(move |shared| shared.scheduled(endpoint, until, limit)).await?;
+        let (page, damaged) = self.query(move |shared| shared.scheduled(endpoint, until, limit)).await??;
         self.report(damaged).await;
         Ok(page)
     }
@@ -216,7 +216,7 @@ impl Outbox {
         if let Some(event) = self.inner.shared.recent(seq) {
             return Ok(Some(event));
         }
-        let (event, damaged) = self.query(move |shared| shared.event(seq)).await?;
+        let (event, damaged) = self.query(move |shared| shared.event(seq)).await??;
         self.report(damaged).await;
         Ok(event)
     }
@@ -233,7 +233,7 @@ impl Outbox {
         after: Option<(Seq, EndpointId)>,
         limit: usize,
     ) -> Result<DeadPage, StoreError> {
-        let (page, damaged) = self.query(move |shared| shared.dead_letters(&filter, after, limit)).await?;
+        let (page, damaged) = self.query(move |shared| shared.dead_letters(&filter, after, limit)).await??;
         self.report(damaged).await;
         Ok(page)
     }
@@ -244,7 +244,7 @@ impl Outbox {
         seq: Seq,
         endpoint: EndpointId,
     ) -> Result<Option<DeadLetter>, StoreError> {
-        let (letter, damaged) = self.query(move |shared| shared.dead_letter(seq, endpoint)).await?;
+        let (letter, damaged) = self.query(move |shared| shared.dead_letter(seq, endpoint)).await??;
         self.report(damaged).await;
         Ok(letter)
     }

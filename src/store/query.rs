@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::error::StoreError;
 use super::read::{ReadFault, stored};
 use super::records::Letter;
 use super::shared::Shared;
@@ -20,18 +21,22 @@ const PAGE_MAX: usize = 4096;
 /// Body bytes of a page; a page of huge events is cut short.
 const PAGE_BYTES: u64 = 16 << 20;
 
+/// An answer, and the events that turned out damaged on the way.
+type Found<T> = Result<(T, Vec<Seq>), StoreError>;
+
 impl Shared {
     /// Events by sequence, with those that turned out damaged. `None` stands for one that is gone.
-    fn events(&self, seqs: &[Seq]) -> (Vec<Option<Arc<StoredEvent>>>, Vec<Seq>) {
+    fn events(&self, seqs: &[Seq]) -> Found<Vec<Option<Arc<StoredEvent>>>> {
         let mut found: Vec<Option<Arc<StoredEvent>>> = seqs.iter().map(|&seq| self.recent(seq)).collect();
         let missing: Vec<usize> = (0..seqs.len()).filter(|&at| found[at].is_none()).collect();
         let mut damaged = Vec::new();
         let mut places: Vec<(usize, Place)> = Vec::with_capacity(missing.len());
         for at in missing {
             match self.place(seqs[at]) {
-                Some(place) => places.push((at, place)),
-                None if self.state().need(seqs[at]).live => damaged.push(seqs[at]),
-                None => {}
+                Ok(place) => places.push((at, place)),
+                Err(ReadFault::Unable(error)) => return Err(StoreError::Io(Arc::new(error))),
+                Err(_) if self.state().need(seqs[at]).live => damaged.push(seqs[at]),
+                Err(_) => {}
             }
         }
         let only: Vec<Place> = places.iter().map(|(_, place)| *place).collect();
@@ -40,33 +45,33 @@ impl Shared {
                 Ok(event) if event.0.head.seq == seqs[at] => found[at] = Some(stored(event)),
                 Ok(_) | Err(ReadFault::Damaged) => damaged.push(seqs[at]),
                 // Freed or copied to the tail since its place was looked up: look once more.
-                Err(ReadFault::Gone) => match self.place(seqs[at]).map(|place| self.reader.read(place)) {
-                    Some(Ok(event)) => found[at] = Some(stored(event)),
-                    Some(Err(_)) | None if self.state().need(seqs[at]).live => damaged.push(seqs[at]),
-                    Some(Err(_)) | None => {}
-                },
+                Err(ReadFault::Unable(error)) => return Err(StoreError::Io(Arc::new(error))),
+                Err(ReadFault::Gone) => {
+                    match self.place(seqs[at]).and_then(|place| self.reader.read(place)) {
+                        Ok(event) => found[at] = Some(stored(event)),
+                        Err(ReadFault::Unable(error)) => return Err(StoreError::Io(Arc::new(error))),
+                        Err(_) if self.state().need(seqs[at]).live => damaged.push(seqs[at]),
+                        Err(_) => {}
+                    }
+                }
             }
         }
-        (found, damaged)
+        Ok((found, damaged))
     }
 
-    pub(super) fn event(&self, seq: Seq) -> (Option<Arc<StoredEvent>>, Vec<Seq>) {
-        let (mut found, damaged) = self.events(&[seq]);
-        (found.pop().flatten(), damaged)
+    pub(super) fn event(&self, seq: Seq) -> Found<Option<Arc<StoredEvent>>> {
+        let (mut found, damaged) = self.events(&[seq])?;
+        Ok((found.pop().flatten(), damaged))
     }
 
-    pub(super) fn pending_page(
-        &self,
-        endpoint: EndpointId,
-        after: Seq,
-        limit: usize,
-    ) -> (PendingPage, Vec<Seq>) {
+    pub(super) fn pending_page(&self, endpoint: EndpointId, after: Seq, limit: usize) -> Found<PendingPage> {
         let limit = limit.clamp(1, PAGE_MAX);
         let (seqs, mut end, newest) = {
             let state = self.state();
             let newest = Seq(state.next_seq.0 - 1);
             let Some(one) = state.endpoints.get(&endpoint) else {
-                return (PendingPage { deliveries: Vec::new(), scanned_to: newest, end: true }, Vec::new());
+                let none = PendingPage { deliveries: Vec::new(), scanned_to: newest, end: true };
+                return Ok((none, Vec::new()));
             };
             let mut seqs = Vec::with_capacity(limit.min(1024));
             let mut end = true;
@@ -85,7 +90,7 @@ impl Shared {
         let (mut deliveries, mut damaged, mut bytes) = (Vec::with_capacity(seqs.len()), Vec::new(), 0);
         // In parts, so that a page of huge events is cut before it is read.
         for part in seqs.chunks(64) {
-            let (events, bad) = self.events(part);
+            let (events, bad) = self.events(part)?;
             damaged.extend(bad);
             for (seq, event) in part.iter().zip(events) {
                 let Some(event) = event else { continue };
@@ -97,7 +102,7 @@ impl Shared {
                 break;
             }
         }
-        (PendingPage { deliveries, scanned_to: scanned_to.max(after), end }, damaged)
+        Ok((PendingPage { deliveries, scanned_to: scanned_to.max(after), end }, damaged))
     }
 
     pub(super) fn scheduled(
@@ -105,16 +110,16 @@ impl Shared {
         endpoint: EndpointId,
         until: StoreTime,
         limit: usize,
-    ) -> (Vec<Scheduled>, Vec<Seq>) {
+    ) -> Found<Vec<Scheduled>> {
         let due: Vec<(StoreTime, Seq)> = {
             let state = self.state();
-            let Some(one) = state.endpoints.get(&endpoint) else { return Default::default() };
+            let Some(one) = state.endpoints.get(&endpoint) else { return Ok(Default::default()) };
             one.due.range(..=(until, Seq(u64::MAX))).take(limit.min(PAGE_MAX)).copied().collect()
         };
         let (mut page, mut damaged) = (Vec::with_capacity(due.len()), Vec::new());
         for part in due.chunks(64) {
             let seqs: Vec<Seq> = part.iter().map(|(_, seq)| *seq).collect();
-            let (events, bad) = self.events(&seqs);
+            let (events, bad) = self.events(&seqs)?;
             damaged.extend(bad);
             for (&(due, seq), event) in part.iter().zip(events) {
                 if let Some(event) = event {
@@ -123,7 +128,7 @@ impl Shared {
                 }
             }
         }
-        (page, damaged)
+        Ok((page, damaged))
     }
 
     pub(super) fn deliveries(&self, seq: Seq) -> Vec<DeliveryState> {
@@ -155,13 +160,13 @@ impl Shared {
         states.into_iter().map(describe).collect()
     }
 
-    pub(super) fn dead_letter(&self, seq: Seq, endpoint: EndpointId) -> (Option<DeadLetter>, Vec<Seq>) {
+    pub(super) fn dead_letter(&self, seq: Seq, endpoint: EndpointId) -> Found<Option<DeadLetter>> {
         if self.state().delivery(endpoint, seq) != Some(State::Dead) {
-            return (None, Vec::new());
+            return Ok((None, Vec::new()));
         }
-        let (event, damaged) = self.event(seq);
+        let (event, damaged) = self.event(seq)?;
         let letter = event.map(|event| dead_letter(&event, endpoint, self.letter_or_blank(seq, endpoint)));
-        (letter, damaged)
+        Ok((letter, damaged))
     }
 
     /// A dead letter whose details the index lost is still one.
@@ -174,7 +179,7 @@ impl Shared {
         filter: &DeadFilter,
         after: Option<(Seq, EndpointId)>,
         limit: usize,
-    ) -> (DeadPage, Vec<Seq>) {
+    ) -> Found<DeadPage> {
         let limit = limit.clamp(1, PAGE_MAX);
         let (mut page, mut damaged) = (DeadPage::default(), Vec::new());
         let mut after = after;
@@ -184,7 +189,7 @@ impl Shared {
             for &(seq, endpoint) in &candidates {
                 if page.letters.len() == limit {
                     page.next = after;
-                    return (page, damaged);
+                    return Ok((page, damaged));
                 }
                 after = Some((seq, endpoint));
                 let letter = self.letter_or_blank(seq, endpoint);
@@ -194,7 +199,7 @@ impl Shared {
                 if !fits {
                     continue;
                 }
-                let (event, bad) = self.event(seq);
+                let (event, bad) = self.event(seq)?;
                 damaged.extend(bad);
                 if let Some(event) = event
                     && filter.bbox.is_none_or(|bbox| event.head.bbox.is_some_and(|own| meets(own, bbox)))
@@ -203,7 +208,7 @@ impl Shared {
                 }
             }
             if candidates.is_empty() {
-                return (page, damaged);
+                return Ok((page, damaged));
             }
         }
     }

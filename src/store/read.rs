@@ -31,6 +31,19 @@ pub(super) enum ReadFault {
     Damaged,
     /// Its segment has been freed meanwhile.
     Gone,
+    /// The system would not read now (no file handle left, no memory): this says nothing of the bytes.
+    Unable(io::Error),
+}
+
+impl ReadFault {
+    fn of(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound => Self::Gone,
+            // What a bad sector gives; kinds have no name for it.
+            _ if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => Self::Damaged,
+            _ => Self::Unable(error),
+        }
+    }
 }
 
 type Table = Arc<Vec<IndexEntry>>;
@@ -98,11 +111,11 @@ impl Reader {
     }
 
     /// Where an event stands in its segment.
-    pub(super) fn find(&self, id: u64, segment: &Segment, seq: Seq) -> Option<Place> {
+    pub(super) fn find(&self, id: u64, segment: &Segment, seq: Seq) -> Result<Place, ReadFault> {
         let search = |table: &[IndexEntry]| {
-            let at = table.binary_search_by_key(&seq, |entry| entry.seq).ok()?;
-            let IndexEntry { offset, bytes, .. } = table[at];
-            Some(Place { segment: id, offset, bytes })
+            let found = table.binary_search_by_key(&seq, |entry| entry.seq);
+            let IndexEntry { offset, bytes, .. } = table[found.map_err(|_| ReadFault::Damaged)?];
+            Ok(Place { segment: id, offset, bytes })
         };
         {
             let cached = lock(&self.cached);
@@ -113,19 +126,21 @@ impl Reader {
         search(&self.table(id, segment)?)
     }
 
-    /// The table of a full segment; `None` if the file is gone.
-    pub(super) fn table(&self, id: u64, segment: &Segment) -> Option<Table> {
+    /// The table of a full segment.
+    fn table(&self, id: u64, segment: &Segment) -> Result<Table, ReadFault> {
         if let Some((_, table)) = lock(&self.cached).tables.iter().find(|(known, _)| *known == id) {
-            return Some(Arc::clone(table));
+            return Ok(Arc::clone(table));
         }
-        let file = self.file(id).ok()?;
-        let table =
-            self.stored_table(&*file, id, segment).or_else(|| self.scanned_table(&*file, id, segment))?;
+        let file = self.file(id).map_err(ReadFault::of)?;
+        let table = match self.stored_table(&*file, id, segment) {
+            Some(table) => table,
+            None => self.scanned_table(&*file, id, segment)?,
+        };
         let table = Arc::new(table);
         let mut cached = lock(&self.cached);
         cached.tables.push_front((id, Arc::clone(&table)));
         cached.tables.truncate(TABLES);
-        Some(table)
+        Ok(table)
     }
 
     fn stored_table(&self, file: &dyn SegmentFile, id: u64, segment: &Segment) -> Option<Vec<IndexEntry>> {
@@ -142,9 +157,14 @@ impl Reader {
         }
     }
 
-    fn scanned_table(&self, file: &dyn SegmentFile, id: u64, segment: &Segment) -> Option<Vec<IndexEntry>> {
-        let mut buffer = vec![0; usize::try_from(segment.used).ok()?];
-        let read = file.read_at(&mut buffer, 0).ok()?;
+    fn scanned_table(
+        &self,
+        file: &dyn SegmentFile,
+        id: u64,
+        segment: &Segment,
+    ) -> Result<Vec<IndexEntry>, ReadFault> {
+        let mut buffer = vec![0; usize::try_from(segment.used).map_err(|_| ReadFault::Damaged)?];
+        let read = salvage(file, &mut buffer).map_err(ReadFault::of)?;
         let mut table = Vec::new();
         for piece in scan(Home { salt: self.salt.0, segment: id }, &buffer[..read], 0, 0) {
             if let Piece::Good(offset, frame) = piece
@@ -159,7 +179,7 @@ impl Reader {
             }
         }
         table.sort_by_key(|entry| entry.seq);
-        Some(table)
+        Ok(table)
     }
 
     pub(super) fn decode<'a>(&self, frame: &Frame<'a>) -> Option<(Record, &'a [u8])> {
@@ -202,9 +222,14 @@ impl Reader {
 
     fn read_window(&self, places: &[Place], end: u32, events: &mut Vec<Result<(Event, Bytes), ReadFault>>) {
         let first = places[0];
-        let Ok(file) = self.file(first.segment) else {
-            events.extend(places.iter().map(|_| Err(ReadFault::Gone)));
-            return;
+        let file = match self.file(first.segment) {
+            Ok(file) => file,
+            Err(error) => {
+                let raw = error.raw_os_error();
+                let again = || raw.map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
+                events.extend(places.iter().map(|_| Err(ReadFault::of(again()))));
+                return;
+            }
         };
         let mut buffer = vec![0; (end - first.offset) as usize];
         let read = file.read_at(&mut buffer, u64::from(first.offset));
@@ -215,7 +240,10 @@ impl Reader {
             }
             return;
         }
-        let read = read.unwrap_or(0);
+        let read = match read.map_err(ReadFault::of) {
+            Err(fault @ ReadFault::Unable(_)) => return events.push(Err(fault)),
+            read => read.unwrap_or(0),
+        };
         let home = Home { salt: self.salt.0, segment: first.segment };
         for place in places {
             let from = (place.offset - first.offset) as usize;
@@ -233,6 +261,29 @@ impl Reader {
             events.push(event.ok_or(ReadFault::Damaged));
         }
     }
+}
+
+/// Bytes around a bad sector that are given up with it.
+const SECTORS: usize = 4096;
+
+/// Reads a file from its start, as much as fits `buffer`. What the device cannot read stays zero, so that a bad sector
+/// takes no more along than what stands on it.
+pub(super) fn salvage(file: &dyn SegmentFile, buffer: &mut [u8]) -> io::Result<usize> {
+    let whole = file.read_at(buffer, 0);
+    if !whole.as_ref().is_err_and(|error| error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()))
+    {
+        return whole;
+    }
+    let mut at = 0;
+    for part in buffer.chunks_mut(SECTORS) {
+        match file.read_at(part, at as u64) {
+            Ok(read) if read < part.len() => return Ok(at + read),
+            Ok(_) => {}
+            Err(_) => part.fill(0),
+        }
+        at += part.len();
+    }
+    Ok(at)
 }
 
 /// Puts event and body together.

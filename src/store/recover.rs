@@ -217,7 +217,8 @@ impl Offline {
     pub(super) fn event(&self, seq: Seq) -> Option<(Moved, Bytes)> {
         let Recovered { state, reader, index, .. } = &self.recovered;
         let (id, known) = state.locate(seq)?;
-        let place = known.or_else(|| reader.find(id, state.segments.get(&id)?, seq))?;
+        let segment = state.segments.get(&id)?;
+        let place = known.or_else(|| reader.find(id, segment, seq).ok())?;
         let (event, body) = reader.read(place).ok()?;
         let slip = |id| match state.overlay.slip(id, seq) {
             Some(slip) => slip.map(|slip| (*slip).clone()),

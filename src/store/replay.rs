@@ -11,7 +11,7 @@ use super::frame::{self, Frame, Kind, Piece, scan};
 use super::home::{Home, dir_bytes};
 use super::index::{Index, IndexFault};
 use super::keys::{KeyLimits, Keys, Known};
-use super::read::Reader;
+use super::read::{Reader, salvage};
 use super::records::{Accepted, Header, Record};
 use super::state::{Place, Segment, State, signed};
 use super::types::Recovery;
@@ -276,7 +276,7 @@ impl<'a> Replay<'a> {
             // What is read now must not be gone after a power cut: from here on it counts. If the disk cannot even do
             // that, nothing better is left than to go on with what it gives.
             let _ = file.sync();
-            file.read_at(&mut buffer, 0)
+            salvage(&*file, &mut buffer)
         });
         let read = match read {
             Ok(read) => read,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 use super::index::Index;
-use super::read::Reader;
+use super::read::{ReadFault, Reader};
 use super::records::{Letter, Slip};
 use super::state::{Place, State};
 use super::types::{StoreConfig, StoredEvent};
@@ -213,13 +213,13 @@ impl Shared {
     }
 
     /// Where the current copy of an event stands.
-    pub(super) fn place(&self, seq: Seq) -> Option<Place> {
+    pub(super) fn place(&self, seq: Seq) -> Result<Place, ReadFault> {
         let (id, known, segment) = {
             let state = self.state();
-            let (id, known) = state.locate(seq)?;
-            (id, known, *state.segments.get(&id)?)
+            let (id, known) = state.locate(seq).ok_or(ReadFault::Gone)?;
+            (id, known, *state.segments.get(&id).ok_or(ReadFault::Gone)?)
         };
-        known.or_else(|| self.reader.find(id, &segment, seq))
+        known.map_or_else(|| self.reader.find(id, &segment, seq), Ok)
     }
 
     /// The attempts of a pending delivery.

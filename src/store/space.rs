@@ -224,17 +224,18 @@ impl Writer {
             if group.bytes() >= COPY_BYTES {
                 break;
             }
-            let Some(from) = self.shared.place(seq) else {
-                damaged.push(seq);
-                continue;
-            };
-            match self.shared.reader.read(from) {
-                Ok((event, body)) => {
+            let read = self.shared.place(seq).and_then(|from| Ok((from, self.shared.reader.read(from)?)));
+            match read {
+                Ok((from, (event, body))) => {
                     let record = Record::Moved(Box::new(self.moved(event)));
                     group.push(&record, &body);
                     moves.push((record, from));
                 }
                 Err(ReadFault::Damaged | ReadFault::Gone) => damaged.push(seq),
+                Err(ReadFault::Unable(error)) => {
+                    tracing::debug!(%error, "live events cannot be read now, so none are copied");
+                    break;
+                }
             }
         }
         for seq in damaged {

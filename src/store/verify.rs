@@ -17,6 +17,7 @@ use super::frame::{self, Piece, scan};
 use super::home::{FORMAT, Format, dir_bytes};
 use super::index::Index;
 use super::keys::{KeyLimits, Keys};
+use super::read::salvage;
 use super::records::{Header, Record};
 use super::replay::read_header;
 use super::state::State;
@@ -185,7 +186,7 @@ fn check_segment(
 ) {
     let name = format!("log/{}", segment_name(id));
     let mut buffer = vec![0; bytes as usize];
-    let read = match disk.open(id).and_then(|file| file.read_at(&mut buffer, 0)) {
+    let read = match disk.open(id).and_then(|file| salvage(&*file, &mut buffer)) {
         Ok(read) => read,
         // Freed while we looked.
         Err(error) if error.kind() == io::ErrorKind::NotFound && report.running => return,

@@ -312,7 +312,7 @@ impl Writer {
             }
         }
         if count > 0 {
-            if let Some(place) = self.shared.place(seq)
+            if let Ok(place) = self.shared.place(seq)
                 && let Some(bytes) = self.shared.reader.raw(place)
             {
                 let aside = self.home.set_aside(place.segment, u64::from(place.offset), &bytes);
@@ -396,7 +396,7 @@ impl Writer {
 
     /// Current place of a live event. One whose place cannot be told any more still belongs to its segment.
     fn place(&self, seq: Seq) -> Place {
-        self.shared.place(seq).unwrap_or_else(|| {
+        self.shared.place(seq).unwrap_or_else(|_| {
             let segment = self.shared.state().locate(seq).map_or(0, |(segment, _)| segment);
             Place { segment, ..NOWHERE }
         })

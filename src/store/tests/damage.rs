@@ -302,3 +302,63 @@ async fn an_index_still_locked_by_what_went_before_is_not_set_aside() {
     assert!(!recovery.rebuilt && recovery.warnings.is_empty(), "{recovery:?}");
     outbox.close().await;
 }
+
+/// A store on a disk in memory with 100 events of `A` in full segments, opened anew so that nothing is cached.
+async fn reopened(dir: &Path, disk: &super::memory_disk::MemoryDisk) -> Outbox {
+    let open = || {
+        let disk = Arc::new(disk.clone());
+        recover::open(config(dir), Clock::manual().0, small(), Some(disk)).unwrap().0
+    };
+    let outbox = open();
+    for number in 0..100 {
+        outbox.append(vec![event(number, 300, &[A])]).await.unwrap();
+    }
+    outbox.close().await;
+    open()
+}
+
+/// "Too many open files" says nothing of the bytes: the answer is an error, and later everything is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_cannot_be_opened_now_loses_nothing() {
+    let (dir, disk) = (tempfile::tempdir().unwrap(), super::memory_disk::MemoryDisk::new());
+    let outbox = reopened(dir.path(), &disk).await;
+    disk.power.open_error.store(24, Ordering::SeqCst);
+    let refused = outbox.pending_page(A, Seq(0), 100).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Io(_)), "{refused}");
+    assert!(outbox.event(Seq(50)).await.is_err());
+    assert_eq!(outbox.ledger(A).lost, 0);
+    disk.power.open_error.store(0, Ordering::SeqCst);
+    assert_eq!(outbox.pending(A).await.len(), 100);
+    assert_eq!(outbox.ledger(A).lost, 0);
+    outbox.close().await;
+}
+
+/// A bad sector costs the events that stand on it, when it is met in a page and when it is met in a replay.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_sector_takes_no_neighbours_along() {
+    for replayed in [false, true] {
+        let (dir, disk) = (tempfile::tempdir().unwrap(), super::memory_disk::MemoryDisk::new());
+        let outbox = reopened(dir.path(), &disk).await;
+        if replayed {
+            outbox.crash().await;
+            std::fs::remove_dir_all(dir.path().join("sled")).unwrap();
+        }
+        disk.power.bad_sector.store((1 << 32) + 12, Ordering::SeqCst);
+        let outbox = if replayed {
+            let disk = Arc::new(disk.clone());
+            recover::open(config(dir.path()), Clock::manual().0, small(), Some(disk)).unwrap().0
+        } else {
+            outbox
+        };
+        let present = outbox.pending(A).await.len() as u64;
+        let ledger = outbox.ledger(A);
+        assert_eq!((ledger.pending, ledger.lost), (present, 100 - present), "replayed {replayed}");
+        // Of a replay the 4 KiB around the sector are given up.
+        assert!(
+            (1..=if replayed { 12 } else { 3 }).contains(&ledger.lost),
+            "replayed {replayed}: {ledger:?}"
+        );
+        assert!(ledger.balanced());
+        outbox.close().await;
+    }
+}

@@ -1,10 +1,8 @@
 //! A disk that forgets what was not synced, fills up, and fails on demand.
 
-#![allow(dead_code, reason = "the damage tests land next")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rand::{Rng, RngExt};
@@ -22,6 +20,7 @@ struct Content {
 }
 
 struct MemoryFile {
+    segment: u64,
     content: Mutex<Content>,
     power: Arc<Power>,
 }
@@ -35,6 +34,10 @@ pub(super) struct Power {
     pub(super) capacity: AtomicU64,
     /// The next sync fails and drops what it should have written.
     pub(super) fail_sync: AtomicBool,
+    /// What opening a file gives, if not zero: an error number.
+    pub(super) open_error: AtomicI32,
+    /// From here a read fails as on a bad sector, if not zero: (segment << 32) | sector.
+    pub(super) bad_sector: AtomicU64,
 }
 
 impl Power {
@@ -98,18 +101,6 @@ impl MemoryDisk {
         self.power.fuse.store(-1, Ordering::SeqCst);
         self.power.off.store(false, Ordering::SeqCst);
     }
-
-    /// Changes the bytes of a file behind the store's back.
-    pub(super) fn damage(&self, segment: u64, change: impl FnOnce(&mut Vec<u8>)) {
-        let files = self.files.lock().unwrap();
-        let mut content = files[&segment].content.lock().unwrap();
-        change(&mut content.now);
-        content.durable = content.now.clone();
-    }
-
-    pub(super) fn destroy(&self, segment: u64) {
-        self.files.lock().unwrap().remove(&segment);
-    }
 }
 
 impl Disk for MemoryDisk {
@@ -126,7 +117,8 @@ impl Disk for MemoryDisk {
         }
         let room = vec![0; capacity as usize];
         let content = Content { now: room.clone(), durable: room, dirty: BTreeSet::new() };
-        let file = Arc::new(MemoryFile { content: Mutex::new(content), power: Arc::clone(&self.power) });
+        let (content, power) = (Mutex::new(content), Arc::clone(&self.power));
+        let file = Arc::new(MemoryFile { segment, content, power });
         let before = self.files.lock().unwrap().insert(segment, Arc::clone(&file));
         assert!(before.is_none(), "segment number {segment} used twice");
         // The directory is synced with it.
@@ -135,6 +127,10 @@ impl Disk for MemoryDisk {
     }
 
     fn open(&self, segment: u64) -> io::Result<Arc<dyn SegmentFile>> {
+        match self.power.open_error.load(Ordering::SeqCst) {
+            0 => {}
+            number => return Err(io::Error::from_raw_os_error(number)),
+        }
         let files = self.files.lock().unwrap();
         let file = files.get(&segment).ok_or(io::ErrorKind::NotFound)?;
         Ok(Arc::clone(file) as Arc<dyn SegmentFile>)
@@ -189,6 +185,13 @@ impl SegmentFile for MemoryFile {
     }
 
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        let bad = self.power.bad_sector.load(Ordering::SeqCst);
+        if bad != 0 && bad >> 32 == self.segment {
+            let at = (bad & 0xffff_ffff) * SECTOR as u64;
+            if offset < at + SECTOR as u64 && offset + bytes.len() as u64 > at {
+                return Err(io::Error::from_raw_os_error(5));
+            }
+        }
         let content = self.content.lock().unwrap();
         let from = (offset as usize).min(content.now.len());
         let count = bytes.len().min(content.now.len() - from);
