@@ -133,12 +133,16 @@ fn the_retry_window_counts_with_a_trusted_clock_only() {
 #[test]
 fn poison_is_an_event_that_fails_while_others_pass() {
     assert_eq!(Case { poison: true, ..case(503) }.dead(), (VerdictKind::Poison, FailureClass::Poison));
-    assert!(is_poison(3, 5, 0.0));
-    assert!(!is_poison(2, 500, 0.0));
-    assert!(!is_poison(3, 4, 0.0));
+    assert!(is_poison(3, 5, 0.0, false));
+    assert!(!is_poison(2, 500, 0.0, false));
+    assert!(!is_poison(3, 4, 0.0, false));
     // A receiver that drops half of everything: three failures are ordinary, twenty are not.
-    assert!(!is_poison(3, 50, 0.5));
-    assert!(!is_poison(19, 500, 0.5));
-    assert!(is_poison(20, 500, 0.5));
-    assert!(!is_poison(u32::MAX, 500, 1.0));
+    assert!(!is_poison(3, 50, 0.5, false));
+    assert!(!is_poison(19, 500, 0.5, false));
+    assert!(is_poison(20, 500, 0.5, false));
+    assert!(!is_poison(u32::MAX, 500, 1.0, false));
+    // A receiver that says it is overloaded is believed for longer.
+    assert!(is_poison(5, 500, 0.05, false));
+    assert!(!is_poison(5, 500, 0.05, true));
+    assert!(is_poison(7, 500, 0.05, true));
 }

@@ -31,6 +31,10 @@ const PERSIST_EVERY: Duration = Duration::from_secs(5);
 /// Spread on top of a Retry-After, as a share of it: a fleet that was told the same time does not come as one.
 const RETRY_AFTER_SPREAD: f64 = 0.15;
 
+/// Attempts within which two refusals of different deliveries are one receiver's overload: a drain is full of them, though
+/// a box may see none in a hundred attempts.
+const OVERLOAD_LOOK_BACK: u64 = 1000;
+
 /// State of one endpoint.
 #[derive(Debug)]
 pub(super) struct Endpoint {
@@ -65,6 +69,10 @@ pub(super) struct Endpoint {
     recent: u128,
     /// How many bits of it count.
     recent_len: u32,
+    /// Attempts that were ever noted there.
+    noted: u64,
+    /// The last two deliveries that the receiver refused for overload, the last one first, with `noted` then.
+    overloads: [Option<(Seq, u64)>; 2],
     attempts: u64,
     verdicts: BTreeMap<VerdictKind, u64>,
     attempts_by_number: [u64; ATTEMPT_BUCKETS],
@@ -104,6 +112,8 @@ impl Endpoint {
             passed: 0,
             recent: 0,
             recent_len: 0,
+            noted: 0,
+            overloads: [None; 2],
             attempts: 0,
             verdicts: BTreeMap::new(),
             attempts_by_number: [0; ATTEMPT_BUCKETS],
@@ -242,12 +252,30 @@ impl Endpoint {
     fn note(&mut self, failed: bool) {
         self.recent = self.recent << 1 | u128::from(failed);
         self.recent_len = (self.recent_len + 1).min(u128::BITS);
+        self.noted += 1;
     }
 
-    /// Share of the recent attempts that failed, without so many failures of one delivery.
-    fn failed_share(&self, own_failures: u32) -> f64 {
-        let failed = self.recent.count_ones().saturating_sub(own_failures);
-        f64::from(failed) / f64::from(self.recent_len.saturating_sub(own_failures).max(1))
+    /// Remember that the receiver refused a delivery for overload; true if it did so of late with another one as well.
+    fn overloaded(&mut self, seq: Seq) -> bool {
+        if self.overloads[0].is_none_or(|(last, _)| last != seq) {
+            self.overloads[1] = self.overloads[0];
+        }
+        self.overloads[0] = Some((seq, self.noted));
+        self.overloads[1].is_some_and(|(_, noted)| noted + OVERLOAD_LOOK_BACK >= self.noted)
+    }
+
+    /// Upper bound (two standard errors) of the share of attempts that fail of late, without those of one delivery: the
+    /// share seen in so few may be far below what the receiver really refuses. Failures of its own that are too old to
+    /// count are not taken off again: it may have waited longer than the look-back reaches. Of a receiver that is at its
+    /// limit, not even "none of 128" is taken to the letter (Agresti and Coull's interval).
+    fn failed_share(&self, own_failures: &[u64], overloaded: bool) -> f64 {
+        let oldest = self.noted.saturating_sub(u64::from(u128::BITS));
+        let own = own_failures.iter().filter(|noted| **noted > oldest).count() as u32;
+        let (more_failed, more) = if overloaded { (2.0, 4.0) } else { (0.0, 0.0) };
+        let failed = f64::from(self.recent.count_ones().saturating_sub(own)) + more_failed;
+        let all = f64::from(self.recent_len.saturating_sub(own).max(1)) + more;
+        let share = failed / all;
+        share + 2.0 * (share * (1.0 - share).max(0.0) / all).sqrt()
     }
 
     /// The endpoint takes events again: one attempt, then a ramp.
@@ -285,21 +313,23 @@ impl Endpoint {
 
     fn decide(&mut self, seq: Seq, verdict: &Verdict, rng: &mut impl Rng) -> Option<Decision> {
         let passed = self.passed;
-        let own = self.queue.get(seq)?.failures + 1;
-        let others_failed_share = self.failed_share(own);
+        let noted = self.noted;
         let hold = self.health.hold();
         let held = hold.is_some() || self.disabled;
         let storm = hold.is_some_and(|hold| hold.storm.is_some() && hold.storm == verdict.status);
         let item = self.queue.get_mut(seq)?;
         let failure = verdict.kind != VerdictKind::Delivered && !held;
         if failure && !(verdict.free_repeat && item.free_repeats == 0) {
-            item.failures += 1;
+            item.failed(noted);
             item.passed_before.get_or_insert(passed);
         }
+        let refused = matches!(verdict.kind, VerdictKind::Throttle | VerdictKind::Hold);
+        let overloaded = refused && self.overloaded(seq);
+        let others_failed_share = self.failed_share(&self.queue.get(seq)?.failures_noted, overloaded);
+        let item = self.queue.get_mut(seq)?;
+        let others_passed = item.passed_before.map_or(0, |before| passed - before);
         let poison = self.policy.kind == PolicyKind::Edge
-            && item
-                .passed_before
-                .is_some_and(|before| decide::is_poison(item.failures, passed - before, others_failed_share));
+            && decide::is_poison(item.failures, others_passed, others_failed_share, overloaded);
         let facts = Facts {
             policy: &self.policy,
             verdict,

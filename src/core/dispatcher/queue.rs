@@ -81,6 +81,8 @@ pub(super) struct Item {
     pub(super) passed_before: Option<u64>,
     /// Its failures since.
     pub(super) failures: u32,
+    /// Numbers of the last of them among the endpoint's attempts.
+    pub(super) failures_noted: Vec<u64>,
     /// A person ended it while its attempt ran.
     pub(super) ended: bool,
     /// A page showed it while its last settlement was being written: it may have been redriven.
@@ -101,6 +103,7 @@ impl Item {
             give_back: false,
             passed_before: None,
             failures: 0,
+            failures_noted: Vec::new(),
             ended: false,
             seen_again: false,
         }

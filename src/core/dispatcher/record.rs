@@ -6,7 +6,19 @@ use super::super::classify::Outcome;
 use super::super::delivery::{ANSWER_BYTES_MAX, AttemptRecord, HISTORY_MAX, Progress};
 use super::queue::Item;
 
+/// Failures of one delivery whose place among the endpoint's attempts is remembered; more are never asked about.
+const NOTED_MAX: usize = 16;
+
 impl Item {
+    /// It failed, as the endpoint's attempt number `noted`.
+    pub(super) fn failed(&mut self, noted: u64) {
+        self.failures += 1;
+        if self.failures_noted.len() >= NOTED_MAX {
+            self.failures_noted.remove(0);
+        }
+        self.failures_noted.push(noted);
+    }
+
     /// Counts of a delivery that goes back in line: what the present streak charged is taken back, and its delays start
     /// over.
     pub(super) fn return_progress(&mut self, streak_number: u64) -> Progress {
@@ -17,6 +29,7 @@ impl Item {
         self.free_repeats = 0;
         self.passed_before = None;
         self.failures = 0;
+        self.failures_noted.clear();
         self.progress.previous_delay = Duration::ZERO;
         self.progress.clone()
     }
