@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::core::time::StoreTime;
 
 /// Span that is looked at.
-const SPAN: Duration = Duration::from_secs(120);
+const SPAN: Duration = Duration::from_mins(1);
 /// Shorter ones make no forecast.
 const SPAN_MIN: Duration = Duration::from_secs(10);
 /// Between two samples.

@@ -16,6 +16,7 @@ mod growth;
 pub mod handle;
 mod latency;
 mod link;
+mod notable;
 mod status;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -527,6 +528,7 @@ impl Driver {
         let oldest_s = view.endpoints.iter().map(|one| one.oldest_pending_age_s).max().unwrap_or(0);
         let sample = Sample { pending: view.ledger.pending, oldest_s };
         self.history.lock().unwrap_or_else(PoisonError::into_inner).record(now.store.0, sample);
+        notable::log_changes(&self.status.borrow(), &view);
         self.status.send_replace(Arc::new(view));
         self.recent_successes = 0;
         if std::mem::take(&mut self.recent_changed) {

@@ -283,6 +283,14 @@ proptest! {
 #[test]
 fn every_small_size_draws() {
     for pane in Pane::ALL {
+        for entries in [0, 1, 100_000] {
+            let (mut model, demo) = model_of(settings(), Scene::Held, pane, (80, 24));
+            send(&mut model, &demo.with_dead(entries), Message::Tick);
+            for size in [(60, 16), (61, 17), (80, 24), (500, 200)] {
+                model.size = size;
+                assert_clean(&plain::render(&model));
+            }
+        }
         let (mut model, demo) = model_of(settings(), Scene::Held, pane, (80, 24));
         send(&mut model, &demo, Message::Tick);
         // Below 60x16 all panes are the same note.
@@ -299,6 +307,33 @@ fn every_small_size_draws() {
             assert_clean(&plain::render(&model));
         }
     }
+}
+
+/// A thousand changes of the window while answers come in and panes change: no panic, and the next frame at 80x24 is as
+/// if nothing had been.
+#[test]
+fn a_thousand_sizes_while_updating_leave_no_trace() {
+    let (mut model, demo) = model_of(settings(), Scene::Held, Pane::Overview, (80, 24));
+    send(&mut model, &demo, Message::Tick);
+    let before = frame(&model);
+    let mut random = 7u32;
+    for step in 0..1_000u32 {
+        random = random.wrapping_mul(1_103_515_245).wrapping_add(12_345);
+        let size = ((random >> 20) % 160, (random >> 10) % 60);
+        model.now_ms += 100;
+        model.pane = Pane::ALL[(step % 6) as usize];
+        let resize = Message::Resize(u16::try_from(size.0).unwrap(), u16::try_from(size.1).unwrap());
+        send(&mut model, &demo, resize);
+        assert_clean(&plain::render(&model));
+    }
+    model.pane = Pane::Overview;
+    send(&mut model, &demo, Message::Resize(80, 24));
+    // The scene stands still, but its second goes on in the sparkline.
+    let without_sparkline = |text: &str| {
+        let lines = text.lines().filter(|line| !line.contains('█') || line.contains("hq"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(without_sparkline(&frame(&model)), without_sparkline(&before));
 }
 
 fn assert_clean(buf: &ratatui::buffer::Buffer) {
@@ -331,28 +366,30 @@ fn the_page_of_the_dashboard_shows_what_it_is() {
         let order = if binding.acts { " (order)" } else { "" };
         let _ = writeln!(keys, "| {} | `{}` | {}{order} |", names.join(" "), binding.name, binding.help);
     }
-    let page = std::fs::read_to_string(docs.join("DASHBOARD.md")).unwrap();
-    let mut wanted = page.clone();
-    for (name, text) in [("frame", plain::text(&buf)), ("keys", keys)] {
-        let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- /{name} -->"));
-        let (head, rest) = wanted.split_once(&begin).unwrap();
-        let (old, tail) = rest.split_once(&end).unwrap();
-        let lines: Vec<&str> = old.lines().collect();
-        let text = match name {
-            "frame" => format!("```text\n{text}```\n"),
-            _ => format!("{}\n{}\n{text}", lines[0], lines[1]),
-        };
-        wanted = format!("{head}{begin}{text}{end}{tail}");
+    let frame = format!("```text\n{}```\n", plain::text(&buf));
+    let keys = format!("| key | name | does |\n|---|---|---|\n{keys}");
+    let write = std::env::var_os("WAYPOST_WRITE_DOCS").is_some();
+    for (file, parts) in [
+        (docs.join("DASHBOARD.md"), &[("frame", &frame), ("keys", &keys)][..]),
+        (docs.join("../README.md"), &[("frame", &frame)]),
+    ] {
+        let page = std::fs::read_to_string(&file).unwrap();
+        let mut wanted = page.clone();
+        for (name, text) in parts {
+            let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- /{name} -->"));
+            let (head, rest) = wanted.split_once(&begin).unwrap();
+            let (_, tail) = rest.split_once(&end).unwrap();
+            wanted = format!("{head}{begin}{text}{end}{tail}");
+        }
+        if write {
+            std::fs::write(&file, &wanted).unwrap();
+        }
+        assert!(write || page == wanted, "{} is out of date", file.display());
     }
     let svg = plain::svg(&buf);
-    if std::env::var_os("WAYPOST_WRITE_DOCS").is_some() {
-        std::fs::write(docs.join("DASHBOARD.md"), &wanted).unwrap();
-        std::fs::write(docs.join("dashboard.svg"), &svg).unwrap();
-    } else {
-        assert!(page == wanted, "docs/DASHBOARD.md is out of date");
-        assert!(
-            std::fs::read_to_string(docs.join("dashboard.svg")).unwrap() == svg,
-            "docs/dashboard.svg is out of date"
-        );
+    let image = docs.join("dashboard.svg");
+    if write {
+        std::fs::write(&image, &svg).unwrap();
     }
+    assert!(std::fs::read_to_string(&image).unwrap() == svg, "docs/dashboard.svg is out of date");
 }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(missing_docs)]
 
+mod dash_faults;
 mod dash_terminal;
 mod dashboard;
 mod data;

@@ -11,7 +11,8 @@ use super::super::message::{
 use super::super::model::{Model, Settings};
 use super::super::theme::{Theme, UNICODE};
 use super::update;
-use crate::wire::{DeadLetterActionView, DeadLetterPage};
+use crate::core::history::Span;
+use crate::wire::{AccessView, DeadLetterActionView, DeadLetterCount, DeadLetterPage, MapView, Way};
 
 fn model(allow_actions: bool) -> Model {
     let settings = Settings {
@@ -24,6 +25,10 @@ fn model(allow_actions: bool) -> Model {
     };
     let mut model = Model::new(settings, (80, 24));
     reply(&mut model, Request::Status, Ok(status()));
+    // As after a start: asked once, not yet answered.
+    model.asked.clear();
+    model.asked.insert(Kind::Access);
+    model.fresh.insert(Kind::History, 0);
     model
 }
 
@@ -112,10 +117,11 @@ fn frozen_shows_the_past_and_says_so() {
         Ok(Answer::Status(Box::new(Demo::of_scene(Scene::Healthy).status(9)))),
     );
     assert_eq!(model.status, before);
+    assert_eq!(model.history.columns(Span::Minutes, 300).iter().flatten().count(), 1, "sparklines too");
     assert_eq!(model.age_s(), Some(5));
     let commands = press(&mut model, "f");
     assert_eq!(model.age_s(), Some(5), "until the next answer");
-    assert_eq!(fetched(&commands), [Kind::Status]);
+    assert_eq!(fetched(&commands), [Kind::Status, Kind::History], "what was missed is asked for");
 }
 
 #[test]
@@ -128,6 +134,78 @@ fn without_permission_no_order_leaves() {
         assert!(model.confirm.is_none());
         assert!(model.notice.as_ref().unwrap().text.contains("--allow-actions"));
     }
+}
+
+#[test]
+fn the_appliance_says_what_may_be_done_and_the_dashboard_keeps_to_it() {
+    for (flag, way, changes, may) in [
+        (false, Way::Socket, true, false),
+        (true, Way::Socket, true, true),
+        (false, Way::Token, true, true),
+        (true, Way::Token, false, false),
+        (true, Way::Loopback, false, false),
+    ] {
+        let mut model = model(flag);
+        reply(&mut model, Request::Access, Ok(Answer::Access(AccessView { way, changes })));
+        press(&mut model, "p");
+        assert_eq!((model.may_act(), model.confirm.is_some()), (may, may), "{flag} {way:?} {changes}");
+        let words = model.notice.as_ref().map(|notice| notice.text.as_str());
+        assert_eq!(words.is_some_and(|text| text.starts_with("read-only")), !may);
+    }
+    let mut model = model(true);
+    let refused = Err(FetchError::Refused("no such path".to_owned()));
+    reply(&mut model, Request::Access, refused);
+    assert!(model.may_act() && model.notice.is_none(), "an older appliance: its own check decides");
+}
+
+#[test]
+fn an_export_of_everything_asks_with_its_true_count() {
+    let mut model = model(false);
+    press(&mut model, "3");
+    load_dead(&mut model, 100_000);
+    let counting = press(&mut model, "cax");
+    let Some(Command::Fetch(Request::CountExport(selection))) = counting.last().cloned() else {
+        panic!("{counting:?}")
+    };
+    assert!(selection.ids.is_empty() && selection.class.is_some());
+    reply(
+        &mut model,
+        Request::CountExport(selection),
+        Ok(Answer::Counted(DeadLetterCount { matched: 14_987 })),
+    );
+    assert!(model.confirm.as_ref().unwrap().text.contains("Write 14 987 dead letters"));
+    let sent = press(&mut model, "y");
+    assert!(matches!(&sent[..], [Command::Fetch(Request::Export(_))]));
+}
+
+#[test]
+fn all_with_a_filter_means_what_the_filter_shows() {
+    let mut model = model(true);
+    press(&mut model, "3");
+    load_dead(&mut model, 500);
+    model.filter = Filter::new("zone is unknown".to_owned());
+    let shown = model.dead_rows().len();
+    assert!(shown > 0 && shown < 500);
+    press(&mut model, "a");
+    assert_eq!((model.dead.marked.len(), model.dead.all), (shown, false));
+    press(&mut model, "a");
+    assert!(model.dead.marked.is_empty(), "again: not any more");
+}
+
+#[test]
+fn the_map_follows_its_view_but_not_at_the_pace_of_a_held_key() {
+    let mut model = model(false);
+    let first = press(&mut model, "4");
+    let Some(Command::Fetch(Request::Map(None))) =
+        first.iter().find(|command| matches!(command, Command::Fetch(Request::Map(_))))
+    else {
+        panic!("the whole world first: {first:?}")
+    };
+    reply(&mut model, Request::Map(None), Ok(Answer::Map(MapView::default())));
+    let held: Vec<Command> = (0..40).flat_map(|_| press(&mut model, "+")).collect();
+    assert!(fetched(&held).is_empty(), "{held:?}");
+    let later = update(&mut model, 600, Message::Tick);
+    assert!(matches!(&later[..], [Command::Fetch(Request::Map(Some(_)))]), "{later:?}");
 }
 
 #[test]

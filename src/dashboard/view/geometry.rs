@@ -8,7 +8,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Color;
 use ratatui::symbols::Marker;
 use ratatui::widgets::Widget;
-use ratatui::widgets::canvas::{Canvas, Line, Points};
+use ratatui::widgets::canvas::{Canvas, Line};
 use serde_json::Value;
 
 use super::super::model::Model;
@@ -36,7 +36,13 @@ fn collect_geometry(geometry: &Value, found: &mut Vec<Path>, left: &mut usize) {
             collect_geometry(member, found, left);
         }
     }
-    if let Some(coordinates) = geometry.get("coordinates") {
+    let Some(coordinates) = geometry.get("coordinates") else { return };
+    if geometry.get("type").and_then(Value::as_str) == Some("MultiPoint") {
+        // Nothing joins its positions, so nothing is drawn between them.
+        for point in coordinates.as_array().into_iter().flatten() {
+            collect(point, found, left);
+        }
+    } else {
         collect(coordinates, found, left);
     }
 }
@@ -105,6 +111,7 @@ pub(super) fn draw(model: &Model, body: &str, offending: Option<[f64; 2]>, area:
         Pen::new(model, area, buf).text("nothing to draw", theme.dim);
         return;
     };
+    let point = model.settings.glyphs.point.to_string();
     Canvas::default()
         .marker(marker(model))
         .x_bounds([west, east])
@@ -112,7 +119,7 @@ pub(super) fn draw(model: &Model, body: &str, offending: Option<[f64; 2]>, area:
         .paint(|context| {
             for path in &paths {
                 if let [only] = path.as_slice() {
-                    context.draw(&Points { coords: &[*only], color: colour(theme.pending) });
+                    context.print(only.0, only.1, ratatui::text::Line::styled(point.clone(), theme.pending));
                 }
                 for pair in path.windows(2) {
                     let ((x1, y1), (x2, y2)) = (pair[0], pair[1]);
@@ -138,7 +145,7 @@ mod tests {
                 r#"{"type":"Polygon","coordinates":[[[0,0],[1,1],[0,1],[1,0],[0,0]],[[2,2],[3,3]]]}"#,
                 vec![5, 2],
             ),
-            (r#"{"type":"MultiPoint","coordinates":[[0,0],[1,1]]}"#, vec![2]),
+            (r#"{"type":"MultiPoint","coordinates":[[0,0],[1,1]]}"#, vec![1, 1]),
             (r#"{"type":"GeometryCollection","geometries":[{"type":"Point","coordinates":[1,2]}]}"#, vec![1]),
             (r#"{"type":"Feature","geometry":null}"#, vec![]),
             (r#"{"type":"Point","coordinates":["a",null]}"#, vec![]),

@@ -127,7 +127,8 @@ pub(super) fn wrap(
     glyphs: Glyphs,
 ) -> Vec<Line<'static>> {
     let words = text::visible(sentence);
-    let pieces = words.split(' ').filter(|word| !word.is_empty()).map(|word| (word.to_owned(), style));
+    let words = words.split(' ').filter(|word| !word.is_empty());
+    let pieces = words.flat_map(|word| chunks(word, width)).map(|piece| (piece, style));
     let mut out = flow(pieces.collect(), width, glyphs.ellipsis);
     if out.len() > lines && width > 0 {
         out.truncate(lines);
@@ -142,6 +143,24 @@ pub(super) fn wrap(
         }
     }
     out
+}
+
+/// A word in pieces that fit: JSON without blanks and long addresses are words too.
+fn chunks(word: &str, width: usize) -> Vec<String> {
+    let mut pieces = vec![String::new()];
+    let mut used = 0;
+    for c in word.chars() {
+        let columns = text::width(c.encode_utf8(&mut [0; 4]));
+        if used + columns > width.max(1) && used > 0 {
+            pieces.push(String::new());
+            used = 0;
+        }
+        used += columns;
+        if let Some(piece) = pieces.last_mut() {
+            piece.push(c);
+        }
+    }
+    pieces
 }
 
 /// One column of a table.
