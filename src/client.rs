@@ -316,7 +316,7 @@ impl AdminClient {
         self.call(self.request(Method::GET, &["v1", "dead-letters", id])).await
     }
 
-    /// `POST /v1/dead-letters/redrive` or `/discard`.
+    /// `POST /v1/dead-letters/redrive`, `/discard` or `/repair`.
     pub async fn dead_letter_action(
         &self,
         verb: &str,

@@ -92,7 +92,7 @@ pub struct LedgerView {
     pub discarded: u64,
     /// Dropped by a full store's policy.
     pub dropped: u64,
-    /// Replaced by newer pings.
+    /// Replaced by a newer event: a later ping, or the repaired one of a dead letter.
     pub superseded: u64,
     /// Destroyed by damage.
     pub lost: u64,
@@ -513,7 +513,24 @@ pub struct DeadLetterSelection {
     pub dry_run: bool,
 }
 
-/// Answer to a redrive or discard.
+/// A dead letter that a new event replaces.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RepairedLetter {
+    /// Id of the dead letter.
+    pub id: String,
+    /// Id of the new event; empty in a dry run.
+    pub event_id: String,
+    /// Its key; empty in a dry run.
+    pub key: String,
+    /// What was done to the geometry, in words.
+    pub changes: Vec<String>,
+    /// GeoJSON type before.
+    pub type_before: String,
+    /// GeoJSON type after.
+    pub type_after: String,
+}
+
+/// Answer to a redrive, discard or repair.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeadLetterActionView {
     /// Selected.
@@ -526,6 +543,9 @@ pub struct DeadLetterActionView {
     pub skipped_reason: Option<String>,
     /// Echo.
     pub dry_run: bool,
+    /// What was repaired, or would be: the first 10,000.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub repaired: Vec<RepairedLetter>,
 }
 
 /// A cell of the map: counts of events whose extent's centre lies in it.

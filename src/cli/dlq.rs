@@ -1,4 +1,4 @@
-//! `waypost dlq list | show | redrive | discard | export`: the dead-letter queue.
+//! `waypost dlq list | show | redrive | discard | repair | export`: the dead-letter queue.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -12,10 +12,17 @@ use super::output::{self, Table, Usage, count, size};
 use crate::client::AdminClient;
 use crate::core::delivery::FailureClass;
 use crate::core::text::visible;
-use crate::wire::{DeadLetterActionView, DeadLetterSelection, DeadLetterView};
+use crate::wire::{DeadLetterActionView, DeadLetterSelection, DeadLetterView, RepairedLetter};
 
 /// Entries asked for at once.
 const PAGE_MAX: u64 = 500;
+
+const REPAIR_LONG: &str = "Mend invalid geometries, each as a new event that replaces its dead letter
+
+What `waypost lint --fix` does to a geometry is done to a stored one: a bow-tie becomes two polygons, spikes and \
+repeated points go, rings are closed. The new event carries a member \"repaired_from\" with the id of the dead letter, \
+so it has its own bytes and its own key; it goes only to the endpoint of the letter, which ends as superseded. What \
+cannot be mended stays a dead letter. --dry-run shows what would be done.";
 
 /// Arguments of `dlq`.
 #[derive(Debug, Args)]
@@ -34,6 +41,9 @@ enum Action {
     Redrive(ActArgs),
     /// Give up for good; the ledger counts it as discarded
     Discard(ActArgs),
+    /// Mend invalid geometries, each as a new event that replaces its dead letter
+    #[command(long_about = REPAIR_LONG)]
+    Repair(ActArgs),
     /// Write them as a layer, with the reason as a property
     Export(ExportArgs),
 }
@@ -180,6 +190,7 @@ pub async fn run(args: DlqArgs) -> anyhow::Result<ExitCode> {
         Action::Show(args) => show(args).await,
         Action::Redrive(args) => act(args, "redrive").await,
         Action::Discard(args) => act(args, "discard").await,
+        Action::Repair(args) => act(args, "repair").await,
         Action::Export(args) => export(args).await,
     }
 }
@@ -299,11 +310,17 @@ async fn act(args: ActArgs, verb: &'static str) -> anyhow::Result<ExitCode> {
         report(&dry, verb, args.json)?;
         return Ok(ExitCode::SUCCESS);
     }
-    if dry.matched == 0 {
-        report(&dry, verb, args.json)?;
+    if dry.matched == dry.skipped {
+        report(&DeadLetterActionView { dry_run: false, ..dry }, verb, args.json)?;
         return Ok(ExitCode::FAILURE);
     }
-    if !args.yes && !output::confirm(&format!("{verb} {} dead letters?", count(dry.matched)))? {
+    let able = count(dry.matched - dry.skipped);
+    let question = match (verb, dry.skipped) {
+        ("repair", 0) => format!("repair {able} dead letters as new events?"),
+        ("repair", _) => format!("repair {able} of {} dead letters as new events?", count(dry.matched)),
+        _ => format!("{verb} {} dead letters?", count(dry.matched)),
+    };
+    if !args.yes && !output::confirm(&question)? {
         return Err(anyhow::anyhow!("nothing was done"));
     }
     let done = client.dead_letter_action(verb, &DeadLetterSelection { dry_run: false, ..selection }).await?;
@@ -315,9 +332,16 @@ fn report(view: &DeadLetterActionView, verb: &str, json: bool) -> anyhow::Result
     if json {
         return output::json(view);
     }
-    let past = if verb == "redrive" { "redriven" } else { "discarded" };
+    let past = match verb {
+        "redrive" => "redriven",
+        "repair" => "repaired",
+        _ => "discarded",
+    };
+    for letter in &view.repaired {
+        output::line(&visible(&repaired(letter)))?;
+    }
     let mut text = if view.dry_run {
-        format!("{} dead letters would be {past}", count(view.matched))
+        format!("{} dead letters would be {past}", count(view.matched - view.skipped))
     } else {
         format!("{} of {} dead letters {past}", count(view.done), count(view.matched))
     };
@@ -326,6 +350,16 @@ fn report(view: &DeadLetterActionView, verb: &str, json: bool) -> anyhow::Result
         text += &format!("; {} left alone: {}", count(view.skipped), visible(why));
     }
     output::line(&text)
+}
+
+/// One repaired letter in a line: what became of what, and how.
+fn repaired(letter: &RepairedLetter) -> String {
+    let new = if letter.event_id.is_empty() { "a new event" } else { &letter.event_id };
+    let mut text = format!("{} -> {new}: {}", letter.id, letter.changes.join(", "));
+    if letter.type_before != letter.type_after {
+        text += &format!(" ({} to {})", letter.type_before, letter.type_after);
+    }
+    text
 }
 
 async fn export(args: ExportArgs) -> anyhow::Result<ExitCode> {

@@ -258,9 +258,8 @@ impl Lint {
         finding: &Finding,
         said: &mut Map<String, Value>,
     ) -> Option<String> {
-        let text = feature.text();
         if finding.verdict == "valid" {
-            return Some(on_one_line(text));
+            return Some(on_one_line(feature.text()));
         }
         match repair(finding.geometry.as_ref()?) {
             Err(why) => {
@@ -271,11 +270,7 @@ impl Lint {
                 let changes: Vec<&str> = repaired.changes.iter().copied().map(Change::as_str).collect();
                 said.insert("mended".to_owned(), json!(changes));
                 self.mended += 1;
-                let old = feature.geometry_text();
-                // The geometry's text is a part of the feature's, so the difference of addresses is its place.
-                let at = old.as_ptr() as usize - text.as_ptr() as usize;
-                let new = repaired.geometry.to_json();
-                Some(on_one_line(&format!("{}{new}{}", &text[..at], &text[at + old.len()..])))
+                Some(on_one_line(&feature.with_geometry(&repaired.geometry.to_json())))
             }
         }
     }

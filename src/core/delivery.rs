@@ -167,7 +167,7 @@ pub enum End {
     Discarded,
     /// `when_full = "drop-oldest"` or a full dead-letter share with `discard-oldest`.
     Dropped,
-    /// A newer event replaced it.
+    /// A newer event replaced it: a later ping, or the repaired one of a dead letter.
     Superseded,
     /// Destroyed by damage; counted at recovery or when it was read.
     Lost,
@@ -213,7 +213,9 @@ impl State {
                 State::Pending | State::Waiting(_),
                 Transition::End(end @ (Delivered | Expired | Superseded | Dropped | Lost | Discarded)),
             )
-            | (State::Dead, Transition::End(end @ (Discarded | Dropped | Lost))) => Ok(State::Ended(end)),
+            | (State::Dead, Transition::End(end @ (Discarded | Dropped | Superseded | Lost))) => {
+                Ok(State::Ended(end))
+            }
             (State::Dead, _) | (State::Pending | State::Waiting(_), Transition::Redriven) => illegal,
         }
     }
@@ -244,7 +246,7 @@ mod tests {
         let dead = [(Transition::Redriven, State::Pending)]
             .into_iter()
             .chain(
-                [End::Discarded, End::Dropped, End::Lost]
+                [End::Discarded, End::Dropped, End::Superseded, End::Lost]
                     .map(|end| (Transition::End(end), State::Ended(end))),
             )
             .collect::<Vec<_>>();

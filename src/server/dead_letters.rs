@@ -208,7 +208,7 @@ fn why_not(state: &AppState, letter: &DeadLetter) -> Option<String> {
             Some("its coordinates are not WGS 84; convert and post it again".to_owned())
         }
         FailureClass::InvalidGeometry if gate == GeometryGate::Valid => {
-            Some("an invalid geometry is never sent; repair it and post it again".to_owned())
+            Some("an invalid geometry is never sent; `waypost dlq repair` mends it as a new event".to_owned())
         }
         _ if letter.progress.redrives >= REDRIVES_MAX => {
             Some(format!("it was sent again {REDRIVES_MAX} times already"))
@@ -241,7 +241,7 @@ pub(super) async fn discard(
     Ok(Json(view))
 }
 
-fn selection(body: &[u8]) -> Result<DeadLetterSelection, Failure> {
+pub(super) fn selection(body: &[u8]) -> Result<DeadLetterSelection, Failure> {
     if body.trim_ascii().is_empty() {
         return Err(Kind::BadRequest.because("say which dead letters: {} means all of them"));
     }
@@ -251,7 +251,7 @@ fn selection(body: &[u8]) -> Result<DeadLetterSelection, Failure> {
 
 /// Walks the selected dead letters page by page. What an action takes out of the queue cannot come again, and what it
 /// leaves lies behind the cursor, so every walk ends (field fault 33): letters that die while it walks have had their turn.
-struct Walk {
+pub(super) struct Walk {
     names: Names,
     ids: std::vec::IntoIter<String>,
     by_filter: Option<DeadFilter>,
@@ -262,7 +262,7 @@ struct Walk {
 }
 
 impl Walk {
-    fn new(state: &AppState, selection: &DeadLetterSelection) -> Result<Self, Failure> {
+    pub fn new(state: &AppState, selection: &DeadLetterSelection) -> Result<Self, Failure> {
         let names = Names::of(state);
         let filter = filter(
             &names,
@@ -282,7 +282,7 @@ impl Walk {
         })
     }
 
-    async fn page(&mut self, state: &AppState) -> Result<Option<Vec<DeadLetter>>, Failure> {
+    pub async fn page(&mut self, state: &AppState) -> Result<Option<Vec<DeadLetter>>, Failure> {
         if self.left == 0 {
             return Ok(None);
         }

@@ -16,6 +16,7 @@ mod intake;
 mod outbox;
 mod places;
 pub mod problem;
+mod repair;
 mod unread;
 mod views;
 
@@ -111,6 +112,7 @@ fn router(state: &AppState) -> Router {
         .route("/v1/dead-letters/export", get(export::export))
         .route("/v1/dead-letters/redrive", post(dead_letters::redrive))
         .route("/v1/dead-letters/discard", post(dead_letters::discard))
+        .route("/v1/dead-letters/repair", post(repair::repair))
         .route("/v1/dead-letters/{id}", get(dead_letters::show))
         .route("/v1/endpoints/{name}/{action}", post(admin::endpoint))
         .route("/metrics", get(admin::metrics))

@@ -219,7 +219,7 @@ pub struct Ledger {
     pub discarded: u64,
     /// Ended: a full store with a dropping policy.
     pub dropped: u64,
-    /// Ended: replaced by a newer ping.
+    /// Ended: replaced by a newer event, a later ping or the repaired one of a dead letter.
     pub superseded: u64,
     /// Ended: damage.
     pub lost: u64,

@@ -15,6 +15,7 @@ mod lint;
 mod models;
 mod policy;
 mod receiver;
+mod repair;
 mod sender;
 mod sim;
 mod support;

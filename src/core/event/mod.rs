@@ -18,6 +18,7 @@
 
 mod crs;
 mod document;
+mod mend;
 mod observed;
 mod pointer;
 mod prepare;
@@ -32,6 +33,7 @@ use super::ids::{BodyDigest, Device, EndpointId, EventType, IdempotencyKey, Iden
 use super::time::UnixMillis;
 
 pub use document::{Document, Feature, Features, Members, document};
+pub use mend::{Mended, NotMended, REPAIRED_FROM, mend};
 pub use pointer::{Pointer, PointerError};
 pub use prepare::{identity_text, labels, prepare};
 pub use reject::{NotGeoJson, Place, Rejection};

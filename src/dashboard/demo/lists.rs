@@ -175,6 +175,7 @@ impl Demo {
             skipped,
             skipped_reason: (skipped > 0).then(|| "redriven 3 times already".to_owned()),
             dry_run: selection.dry_run,
+            ..DeadLetterActionView::default()
         }
     }
 
