@@ -302,6 +302,18 @@ impl AdminClient {
         self.call(with_query(self.request(Method::GET, &["v1", "dead-letters"]), &query)).await
     }
 
+    /// The same, newest first: what a person looks at.
+    pub async fn newest_dead_letters(
+        &self,
+        selection: &DeadLetterSelection,
+        cursor: Option<&str>,
+    ) -> Result<DeadLetterPage, ClientError> {
+        let mut query = filter(selection);
+        query.push(("order", "newest".to_owned()));
+        query.extend(cursor.map(|cursor| ("cursor", cursor.to_owned())));
+        self.call(with_query(self.request(Method::GET, &["v1", "dead-letters"]), &query)).await
+    }
+
     /// `GET /v1/dead-letters/count`: how many the filter of a selection means.
     pub async fn dead_letter_count(
         &self,

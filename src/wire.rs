@@ -473,10 +473,10 @@ impl DeadLetterView {
     }
 }
 
-/// `GET /v1/dead-letters?endpoint=&class=&since=&until=&bbox=&limit=&cursor=`.
+/// `GET /v1/dead-letters?endpoint=&class=&since=&until=&bbox=&limit=&cursor=&order=oldest|newest`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeadLetterPage {
-    /// Entries, newest death last.
+    /// Entries, in the order of acceptance, or against it if asked so.
     pub entries: Vec<DeadLetterView>,
     /// Give it back to read on; null at the end.
     pub cursor: Option<String>,

@@ -44,7 +44,7 @@ impl Live {
                     limit: Some(PAGE_ROWS),
                     ..DeadLetterSelection::default()
                 };
-                Answer::DeadLetters(client.dead_letters(&selection, query.cursor.as_deref()).await?)
+                Answer::DeadLetters(client.newest_dead_letters(&selection, query.cursor.as_deref()).await?)
             }
             Request::DeadLetter(id) => Answer::DeadLetter(Box::new(client.dead_letter(&id).await?)),
             Request::Outbox { endpoint, cursor } => {

@@ -34,19 +34,29 @@ pub(super) struct DeadLetterQuery {
     pub(super) limit: Option<usize>,
     pub(super) cursor: Option<String>,
     pub(super) format: Option<String>,
+    order: Option<Order>,
+}
+
+/// Order of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Order {
+    Oldest,
+    Newest,
 }
 
 impl DeadLetterQuery {
     pub fn filter(&self, names: &Names) -> Result<DeadFilter, Failure> {
         let bbox = self.bbox.as_deref().map(parse_bbox).transpose()?;
-        filter(
+        let filter = filter(
             names,
             self.endpoint.as_deref(),
             self.class,
             self.since.as_deref(),
             self.until.as_deref(),
             bbox,
-        )
+        )?;
+        Ok(DeadFilter { newest_first: self.order == Some(Order::Newest), ..filter })
     }
 }
 
@@ -86,7 +96,7 @@ fn filter(
         })
         .transpose()
     };
-    Ok(DeadFilter { endpoint, class, since: time(since)?, until: time(until)?, bbox })
+    Ok(DeadFilter { endpoint, class, since: time(since)?, until: time(until)?, bbox, newest_first: false })
 }
 
 /// `<sequence>.<endpoint>`, both numbers.

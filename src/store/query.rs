@@ -184,7 +184,7 @@ impl Shared {
         let (mut page, mut damaged) = (DeadPage::default(), Vec::new());
         let mut after = after;
         loop {
-            let (candidates, total) = self.dead_after(filter.endpoint, after, PAGE_MAX.min(limit * 4));
+            let (candidates, total) = self.dead_after(filter, after, PAGE_MAX.min(limit * 4));
             page.total = total;
             for &(seq, endpoint) in &candidates {
                 if page.letters.len() == limit {
@@ -213,25 +213,33 @@ impl Shared {
         }
     }
 
-    /// The next dead deliveries in the order of (sequence, endpoint).
+    /// The next dead deliveries in the order of (sequence, endpoint), or against it.
     fn dead_after(
         &self,
-        only: Option<EndpointId>,
+        filter: &DeadFilter,
         after: Option<(Seq, EndpointId)>,
         limit: usize,
     ) -> (Vec<(Seq, EndpointId)>, u64) {
         let state = self.state();
-        let from = after.map_or(Seq(0), |(seq, _)| seq);
-        let mut found: Vec<(Seq, EndpointId)> = state
-            .endpoints
-            .iter()
-            .filter(|(id, _)| only.is_none_or(|only| only == **id))
-            .flat_map(|(&id, one)| {
-                let beyond = move |seq: &Seq| after.is_none_or(|after| (*seq, id) > after);
-                one.dead.iter_from(from).filter(beyond).take(limit).map(move |seq| (seq, id))
-            })
-            .collect();
+        let mut found = Vec::new();
+        for (&id, one) in &state.endpoints {
+            if filter.endpoint.is_some_and(|only| only != id) {
+                continue;
+            }
+            if filter.newest_first {
+                let from = after.map_or(Seq(u64::MAX), |(seq, _)| seq);
+                let beyond = |seq: &Seq| after.is_none_or(|after| (*seq, id) < after);
+                found.extend(one.dead.iter_down_from(from).filter(beyond).take(limit).map(|seq| (seq, id)));
+            } else {
+                let from = after.map_or(Seq(0), |(seq, _)| seq);
+                let beyond = |seq: &Seq| after.is_none_or(|after| (*seq, id) > after);
+                found.extend(one.dead.iter_from(from).filter(beyond).take(limit).map(|seq| (seq, id)));
+            }
+        }
         found.sort_unstable();
+        if filter.newest_first {
+            found.reverse();
+        }
         found.truncate(limit);
         (found, state.endpoints.values().map(|one| one.dead.len()).sum())
     }

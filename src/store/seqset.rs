@@ -178,6 +178,16 @@ impl SeqSet {
         })
     }
 
+    /// Members up to and with `to`, largest first. Reads one chunk at a time.
+    pub(super) fn iter_down_from(&self, to: Seq) -> impl Iterator<Item = Seq> + '_ {
+        let (last, at) = split(to);
+        self.chunks.range(..=last).rev().flat_map(move |(&key, chunk)| {
+            let end = if key == last { at } else { u16::MAX };
+            let members: Vec<u16> = chunk.iter().filter(|&one| one <= end).collect();
+            members.into_iter().rev().map(move |one| Seq(key * CHUNK + u64::from(one)))
+        })
+    }
+
     /// Members in `from..to`, in order.
     pub(super) fn range(&self, from: Seq, to: Seq) -> impl Iterator<Item = Seq> + '_ {
         self.iter_from(from).take_while(move |&seq| seq < to)
@@ -269,6 +279,8 @@ mod tests {
             prop_assert_eq!(set.len(), model.len() as u64);
             let listed: Vec<u64> = set.iter_from(Seq(from)).map(|seq| seq.0).collect();
             prop_assert_eq!(listed, model.range(from..).copied().collect::<Vec<_>>());
+            let listed: Vec<u64> = set.iter_down_from(Seq(from)).map(|seq| seq.0).collect();
+            prop_assert_eq!(listed, model.range(..=from).rev().copied().collect::<Vec<_>>());
             prop_assert_eq!(set.at_or_after(Seq(from)).map(|seq| seq.0), model.range(from..).next().copied());
             let mut copy = SeqSet::default();
             for chunk in set.chunks() {

@@ -200,6 +200,8 @@ pub struct DeadFilter {
     pub until: Option<UnixMillis>,
     /// Extent meets `[west, south, east, north]`; west > east spans the antimeridian.
     pub bbox: Option<[f64; 4]>,
+    /// Newest events first instead of oldest.
+    pub newest_first: bool,
 }
 
 /// Counters of one endpoint since the store was made. `pending` and `dead` are gauges, counted and never derived.

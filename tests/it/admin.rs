@@ -8,7 +8,7 @@ use waypost::client::{AdminClient, ClientError, EndpointAction, Target};
 use waypost::config::secret::Secret;
 use waypost::core::history::{History, Span};
 use waypost::receiver::Receiver;
-use waypost::wire::{AccessView, DeadLetterSelection, EndpointState, Way};
+use waypost::wire::{AccessView, DeadLetterPage, DeadLetterSelection, EndpointState, Way};
 
 use crate::support::appliance::{Running, SOON, answer, http};
 use crate::support::receiver;
@@ -243,6 +243,12 @@ async fn dead_letters_can_be_read_exported_redriven_and_discarded() {
     let first = admin.dead_letters(&short, None).await.unwrap();
     let rest = admin.dead_letters(&short, first.cursor.as_deref()).await.unwrap();
     assert_eq!((first.entries.len(), rest.entries.len()), (4, 2));
+    let ids = |page: &DeadLetterPage| page.entries.iter().map(|one| one.id.clone()).collect::<Vec<_>>();
+    let newest = admin.newest_dead_letters(&short, None).await.unwrap();
+    let older = admin.newest_dead_letters(&short, newest.cursor.as_deref()).await.unwrap();
+    let mut down: Vec<String> = ids(&newest).into_iter().chain(ids(&older)).collect();
+    down.reverse();
+    assert_eq!(down, ids(&page), "newest first is the same list the other way round");
     let rejected = page.entries.iter().find(|entry| entry.device == "d").unwrap();
     let shown = admin.dead_letter(&rejected.id).await.unwrap();
     assert_eq!(shown.schema, "dlq.v1");

@@ -119,17 +119,17 @@ fn dead_body(index: u64, geometric: bool, lon: f64, lat: f64) -> String {
 }
 
 impl Demo {
-    /// Numbers of the dead letters that a filter lets through, from one on.
+    /// Numbers of the dead letters that a filter lets through, up to one (without it).
     pub(super) fn matching<'a>(
         &self,
         class: Option<FailureClass>,
         endpoint: Option<&'a str>,
         bbox: Option<[f64; 4]>,
-        from: u64,
-    ) -> impl Iterator<Item = u64> + use<'a> {
+        to: u64,
+    ) -> impl DoubleEndedIterator<Item = u64> + use<'a> {
         let gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let end = if self.scene == Some(Scene::Empty) { 0 } else { self.dead_total };
-        (from..end).filter(move |index| {
+        (0..end.min(to)).filter(move |index| {
             let (has_class, has_endpoint, (lon, lat)) = dead_traits(*index);
             !gone.contains(index)
                 && class.is_none_or(|class| class == has_class)
@@ -139,19 +139,19 @@ impl Demo {
     }
 
     pub(in super::super) fn dead_page(&self, query: &DeadQuery, now_s: u64) -> DeadLetterPage {
-        let from = query.cursor.as_deref().and_then(|cursor| cursor.parse().ok()).unwrap_or(0);
-        let mut found = self.matching(query.class, query.endpoint.as_deref(), query.bbox, from);
+        let to = query.cursor.as_deref().and_then(|cursor| cursor.parse().ok()).unwrap_or(u64::MAX);
+        let mut found = self.matching(query.class, query.endpoint.as_deref(), query.bbox, to).rev();
         let entries =
             found.by_ref().take(PAGE_ROWS as usize).map(|index| dead_letter(index, now_s, false)).collect();
         DeadLetterPage {
             entries,
-            cursor: found.next().map(|index| index.to_string()),
+            cursor: found.next().map(|index| (index + 1).to_string()),
             total: self.dead_count(),
         }
     }
 
     pub(super) fn dead_one(&self, wanted: &str, now_s: u64) -> Result<DeadLetterView, FetchError> {
-        let mut all = self.matching(None, None, None, 0);
+        let mut all = self.matching(None, None, None, u64::MAX);
         all.find(|index| wanted.starts_with(&id(*index)))
             .map(|index| dead_letter(index, now_s, true))
             .ok_or_else(|| FetchError::Refused(format!("no dead letter {wanted}")))
@@ -159,7 +159,7 @@ impl Demo {
 
     pub(super) fn order(&self, verb: DeadVerb, selection: &DeadLetterSelection) -> DeadLetterActionView {
         let chosen: Vec<u64> = self
-            .matching(selection.class, selection.endpoint.as_deref(), selection.bbox, 0)
+            .matching(selection.class, selection.endpoint.as_deref(), selection.bbox, u64::MAX)
             .filter(|index| {
                 selection.ids.is_empty() || selection.ids.iter().any(|wanted| wanted.starts_with(&id(*index)))
             })

@@ -414,8 +414,9 @@ impl Demo {
                 Answer::Dead(self.order(verb, &selection))
             }
             Request::CountExport(selection) => {
-                let found =
-                    self.matching(selection.class, selection.endpoint.as_deref(), selection.bbox, 0).count();
+                let found = self
+                    .matching(selection.class, selection.endpoint.as_deref(), selection.bbox, u64::MAX)
+                    .count();
                 Answer::Counted(DeadLetterCount { matched: found as u64 })
             }
             Request::Export(_) | Request::Repair(_) => {
