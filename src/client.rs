@@ -278,14 +278,16 @@ impl AdminClient {
         self.call(self.request(Method::GET, &["v1", "events", id])).await
     }
 
-    /// `GET /v1/outbox`
+    /// `GET /v1/outbox`, of an area if one is given. A page may be short, or empty, and still have a cursor.
     pub async fn outbox(
         &self,
         endpoint: Option<&str>,
+        area: Option<[f64; 4]>,
         limit: u64,
         cursor: Option<&str>,
     ) -> Result<OutboxPage, ClientError> {
         let mut query = vec![("limit", limit.to_string())];
+        query.extend(area.map(|bbox| ("bbox", bbox_text(bbox))));
         query.extend(endpoint.map(|name| ("endpoint", name.to_owned())));
         query.extend(cursor.map(|cursor| ("cursor", cursor.to_owned())));
         self.call(with_query(self.request(Method::GET, &["v1", "outbox"]), &query)).await

@@ -48,7 +48,8 @@ pub async fn run(args: OutboxArgs) -> anyhow::Result<ExitCode> {
         Table::new(&["ID", "ENDPOINT", "STATE", "ATTEMPTS", "DUE IN", "DEVICE", "TYPE", "ACCEPTED", "SIZE"]);
     let (mut left, mut cursor, mut shown) = (args.limit, None, 0u64);
     loop {
-        let page = client.outbox(args.endpoint.as_deref(), left.min(PAGE_MAX), cursor.as_deref()).await?;
+        let page =
+            client.outbox(args.endpoint.as_deref(), None, left.min(PAGE_MAX), cursor.as_deref()).await?;
         for entry in &page.entries {
             shown += 1;
             if args.json {

@@ -129,7 +129,7 @@ pub fn glob_matches(glob: &str, text: &str) -> bool {
 }
 
 /// Whether two extents share a point; `area` may cross the antimeridian (west > east).
-fn touch(area: [f64; 4], extent: [f64; 4]) -> bool {
+pub fn touch(area: [f64; 4], extent: [f64; 4]) -> bool {
     let [west, south, east, north] = area;
     let [left, bottom, right, top] = extent;
     let across = if west <= east { left <= east && right >= west } else { right >= west || left <= east };

@@ -47,8 +47,8 @@ impl Live {
                 Answer::DeadLetters(client.newest_dead_letters(&selection, query.cursor.as_deref()).await?)
             }
             Request::DeadLetter(id) => Answer::DeadLetter(Box::new(client.dead_letter(&id).await?)),
-            Request::Outbox { endpoint, cursor } => {
-                Answer::Outbox(client.outbox(endpoint.as_deref(), PAGE_ROWS, cursor.as_deref()).await?)
+            Request::Outbox { endpoint, area, cursor } => {
+                Answer::Outbox(client.outbox(endpoint.as_deref(), area, PAGE_ROWS, cursor.as_deref()).await?)
             }
             Request::Story(id) => Answer::Story(Box::new(client.event(&id).await?)),
             Request::Count(verb, selection) | Request::Dead(verb, selection) => {

@@ -95,6 +95,8 @@ pub enum Request {
     Outbox {
         /// Whose.
         endpoint: Option<String>,
+        /// Only those whose extent meets it.
+        area: Option<[f64; 4]>,
         /// From here on.
         cursor: Option<String>,
     },

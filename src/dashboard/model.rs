@@ -158,6 +158,8 @@ pub struct Page<T> {
     pub next: Option<String>,
     /// Rows on the pages before.
     pub before: u64,
+    /// Rows on each of them.
+    pub sizes: Vec<u64>,
     /// The row under the cursor, counted in the order shown.
     pub at: usize,
     /// Whether it has come at all.
@@ -166,7 +168,15 @@ pub struct Page<T> {
 
 impl<T> Default for Page<T> {
     fn default() -> Self {
-        Self { rows: Vec::new(), trail: vec![None], next: None, before: 0, at: 0, loaded: false }
+        Self {
+            rows: Vec::new(),
+            trail: vec![None],
+            next: None,
+            before: 0,
+            sizes: Vec::new(),
+            at: 0,
+            loaded: false,
+        }
     }
 }
 

@@ -6,10 +6,12 @@ use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 
 use super::AppState;
+use super::dead_letters::parse_bbox;
 use super::problem::{Failure, Kind};
 use super::views::{self, Names};
 use crate::core::delivery::{Progress, State as DeliveryStateKind};
 use crate::core::ids::{EndpointId, Seq};
+use crate::core::route::touch;
 use crate::core::time::StoreTime;
 use crate::store::DeliveryState;
 use crate::wire::{EventStory, OutboxEntry, OutboxPage};
@@ -18,6 +20,8 @@ use crate::wire::{EventStory, OutboxEntry, OutboxPage};
 pub(super) const PAGE_MAX: usize = 500;
 /// Waiting deliveries of an endpoint that are looked at; `retrying_max` keeps them fewer.
 const WAITING_MAX: usize = 20_000;
+/// Deliveries looked at for one page; an area that few lie in is read on with the cursor.
+const SCANNED_MAX: usize = 5_000;
 
 /// `GET /v1/events/{id}`
 pub(super) async fn event(
@@ -47,6 +51,7 @@ pub(super) struct OutboxQuery {
     endpoint: Option<String>,
     limit: Option<usize>,
     cursor: Option<String>,
+    bbox: Option<String>,
 }
 
 /// Where a listing goes on: endpoint by endpoint, first what waits, then what is in line.
@@ -106,13 +111,16 @@ pub(super) async fn list(
     };
     let limit = query.limit.unwrap_or(100).clamp(1, PAGE_MAX);
     let mut page = OutboxPage::default();
-    let mut at = start;
+    let area = query.bbox.as_deref().map(parse_bbox).transpose()?;
+    let (mut at, mut scanned) = (start, 0);
     while let Some(cursor) = at {
-        if page.entries.len() >= limit {
+        if page.entries.len() >= limit || scanned >= SCANNED_MAX {
             page.cursor = Some(cursor.text());
             break;
         }
-        at = step(&state, &names, cursor, limit, &mut page, &endpoints).await?;
+        let room = limit - page.entries.len();
+        scanned += room;
+        at = step(&state, &names, cursor, room, area, &mut page, &endpoints).await?;
     }
     Ok(Json(page))
 }
@@ -122,17 +130,18 @@ async fn step(
     state: &AppState,
     names: &Names,
     cursor: Cursor,
-    limit: usize,
+    room: usize,
+    area: Option<[f64; 4]>,
     page: &mut OutboxPage,
     endpoints: &[EndpointId],
 ) -> Result<Option<Cursor>, Failure> {
-    let room = limit - page.entries.len();
     if let Some(shown) = cursor.waiting {
         let waits = state.outbox.scheduled(cursor.endpoint, StoreTime(u64::MAX), WAITING_MAX).await?;
         let total = waits.len();
         for wait in waits.into_iter().skip(shown).take(room) {
             let kind = DeliveryStateKind::Waiting(wait.due);
-            entry(state, names, cursor.endpoint, wait.seq, kind, wait.progress, page).await?;
+            page.entries
+                .extend(entry(state, names, (cursor.endpoint, wait.seq), kind, wait.progress, area).await?);
         }
         let shown = (shown + room).min(total);
         let waiting = (shown < total).then_some(shown);
@@ -140,9 +149,9 @@ async fn step(
     }
     let found = state.outbox.pending_page(cursor.endpoint, cursor.after, room).await?;
     for delivery in found.deliveries {
-        let seq = delivery.event.head.seq;
+        let id = (cursor.endpoint, delivery.event.head.seq);
         let kind = DeliveryStateKind::Pending;
-        entry(state, names, cursor.endpoint, seq, kind, delivery.progress, page).await?;
+        page.entries.extend(entry(state, names, id, kind, delivery.progress, area).await?);
     }
     if !found.end {
         return Ok(Some(Cursor { after: found.scanned_to, ..cursor }));
@@ -154,20 +163,21 @@ async fn step(
 async fn entry(
     state: &AppState,
     names: &Names,
-    endpoint: EndpointId,
-    seq: Seq,
+    (endpoint, seq): (EndpointId, Seq),
     kind: DeliveryStateKind,
     progress: Progress,
-    page: &mut OutboxPage,
-) -> Result<(), Failure> {
+    area: Option<[f64; 4]>,
+) -> Result<Option<OutboxEntry>, Failure> {
     // An event that ended meanwhile, or whose bytes are damaged, is left out: it is no longer pending.
-    let Some(event) = state.outbox.event(seq).await? else { return Ok(()) };
+    let Some(event) = state.outbox.event(seq).await? else { return Ok(None) };
+    if area.is_some_and(|area| !event.head.bbox.is_some_and(|own| touch(area, own))) {
+        return Ok(None);
+    }
     let delivery = DeliveryState { endpoint, state: kind, progress, reason: None };
-    page.entries.push(OutboxEntry {
+    Ok(Some(OutboxEntry {
         event: views::event(&event.head),
         delivery: views::delivery(state, names, delivery),
-    });
-    Ok(())
+    }))
 }
 
 #[cfg(test)]

@@ -183,6 +183,8 @@ async fn history_map_and_counts_for_screens() {
     assert_eq!(count(DeadLetterSelection::default()).await, 1);
     let far = Some([50.0, 50.0, 60.0, 60.0]);
     assert_eq!(count(DeadLetterSelection { bbox: far, ..DeadLetterSelection::default() }).await, 0);
+    let some = admin.outbox(None, Some([4.5, 9.0, 7.5, 11.0]), 500, None).await.unwrap();
+    assert_eq!((some.entries.len(), some.cursor), (3, None));
     running.stop().await;
 }
 
@@ -198,7 +200,7 @@ async fn a_paused_endpoint_keeps_its_events() {
     assert_eq!(running.post("application/x-ndjson", body).await.status, 202);
     let (mut ids, mut cursor) = (Vec::new(), None);
     loop {
-        let page = admin.outbox(Some("default"), 10, cursor.as_deref()).await.unwrap();
+        let page = admin.outbox(Some("default"), None, 10, cursor.as_deref()).await.unwrap();
         ids.extend(page.entries.into_iter().map(|entry| entry.event.id));
         cursor = page.cursor;
         if cursor.is_none() {

@@ -406,7 +406,7 @@ impl Demo {
             Request::Map(part) => Answer::Map(self.map(part, now_s)),
             Request::DeadLetters(query) => Answer::DeadLetters(self.dead_page(&query, now_s)),
             Request::DeadLetter(wanted) => Answer::DeadLetter(Box::new(self.dead_one(&wanted, now_s)?)),
-            Request::Outbox { endpoint, cursor } => {
+            Request::Outbox { endpoint, area: _, cursor } => {
                 Answer::Outbox(self.outbox(endpoint.as_deref(), cursor.as_deref(), now_s))
             }
             Request::Story(wanted) => Answer::Story(Box::new(self.story(&wanted, now_s)?)),

@@ -211,15 +211,16 @@ fn move_in_page<T>(page: &mut Page<T>, rows: isize, shown: usize) -> Moved {
     let last = shown.saturating_sub(1);
     let far = rows.unsigned_abs() > 1 && rows.unsigned_abs() < usize::MAX / 4;
     if far && rows > 0 && page.at >= last && page.next.is_some() {
-        page.before += page.rows.len() as u64;
+        let rows = page.rows.len() as u64;
+        page.before += rows;
+        page.sizes.push(rows);
         page.trail.push(page.next.take());
         (page.rows, page.at, page.loaded) = (Vec::new(), 0, false);
         return Moved::ToOtherPage;
     }
     if far && rows < 0 && page.at == 0 && page.trail.len() > 1 {
         page.trail.pop();
-        // Pages before this one are full ones, whatever has been redriven in between.
-        page.before = page.before.saturating_sub(super::super::model::PAGE_ROWS);
+        page.before = page.before.saturating_sub(page.sizes.pop().unwrap_or(0));
         (page.rows, page.at, page.loaded) = (Vec::new(), 0, false);
         return Moved::ToOtherPage;
     }
@@ -333,7 +334,8 @@ fn next_endpoint(model: &mut Model) {
 
 fn set_area(model: &mut Model, area: Option<[f64; 4]>) {
     model.area = area;
-    model.events.page.at = 0;
+    model.events.page = Page::default();
+    ask_again(model, Kind::Outbox);
     reload_dead(model);
     let text = match area {
         Some(area) => format!("area filter {} (b clears it)", view::area_words(&area)),

@@ -94,6 +94,7 @@ fn needs(model: &Model) -> Vec<(Request, u64)> {
             needs.push((
                 Request::Outbox {
                     endpoint: model.events.endpoint.clone(),
+                    area: model.area,
                     cursor: model.events.page.cursor(),
                 },
                 PANE_REFRESH_MS,

@@ -96,8 +96,10 @@ fn handle_answer(model: &mut Model, request: Request, answer: Answer) {
                 open.content = Some(content);
             }
         }
-        (Request::Outbox { endpoint, cursor }, Answer::Outbox(found))
-            if endpoint == model.events.endpoint && cursor == model.events.page.cursor() =>
+        (Request::Outbox { endpoint, area, cursor }, Answer::Outbox(found))
+            if endpoint == model.events.endpoint
+                && area == model.area
+                && cursor == model.events.page.cursor() =>
         {
             let under = model.event_rows().get(model.events.page.at).map(|row| row.event.id.clone());
             fill(&mut model.events.page, found.entries, found.cursor);

@@ -62,6 +62,8 @@ pub(super) fn draw(model: &Model, area: Rect, buf: &mut Buffer) {
     if rows.is_empty() {
         let words = match (page.loaded, page.rows.is_empty()) {
             (false, _) => "  asking ...",
+            (true, true) if page.next.is_some() => "  none so far in the area; page down looks further",
+            (true, true) if model.area.is_some() => "  nothing waits in the area",
             (true, true) => "  nothing waits",
             (true, false) => "  none on this page passes filter and area",
         };
