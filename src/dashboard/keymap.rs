@@ -166,7 +166,7 @@ const TABLE: &[Row] = &[
     (Action::Open, "open", &["enter"], "open the row", Some("open"), OPENED, false),
     (Action::Redrive, "redrive", &["r"], "send the selection again", Some("redrive"), DEAD, true),
     (Action::Discard, "discard", &["D"], "drop the selection for good", Some("discard"), DEAD, true),
-    (Action::Repair, "repair", &["R"], "repair the geometry of this dead letter as a new event", Some("repair"), DEAD, true),
+    (Action::Repair, "repair", &["R"], "repair the geometry of the selection, each as a new event", Some("repair"), DEAD, true),
     (Action::Export, "export", &["x"], "write the selection to a file here", Some("export"), DEAD, false),
     (Action::Back, "back", &["esc"], "close what is open, clear marks, then the filter", None, &[], false),
     (Action::Span, "span", &["w"], "time span of the sparklines: 5 min, 1 h, 24 h", Some("span"), OVERVIEW, false),

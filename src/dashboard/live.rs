@@ -29,7 +29,6 @@ impl Live {
     async fn call(&self, request: Request) -> Result<Answer, Failure> {
         let client = &self.client;
         Ok(match request {
-            Request::Repair(_) => return Err(Failure::NoRepair),
             Request::Status => Answer::Status(Box::new(client.status().await?)),
             Request::Access => Answer::Access(client.access().await?),
             Request::History => Answer::History(client.history().await?),
@@ -55,6 +54,7 @@ impl Live {
                 let word = match verb {
                     DeadVerb::Redrive => "redrive",
                     DeadVerb::Discard => "discard",
+                    DeadVerb::Repair => "repair",
                 };
                 Answer::Dead(client.dead_letter_action(word, &selection).await?)
             }
@@ -95,8 +95,6 @@ enum Failure {
     Client(#[from] ClientError),
     #[error("cannot write the export: {0}")]
     File(io::Error),
-    #[error("there is no repair yet: export it (x), mend it, and post it again")]
-    NoRepair,
 }
 
 /// A file that did not exist: an export never overwrites another.
@@ -148,9 +146,7 @@ impl Source for Live {
                 FetchError::Unreachable(format!("{target}: {}", cause(source)))
             }
             Failure::Client(ClientError::Broken { .. }) => FetchError::Unreachable(error.to_string()),
-            Failure::Client(_) | Failure::File(_) | Failure::NoRepair => {
-                FetchError::Refused(error.to_string())
-            }
+            Failure::Client(_) | Failure::File(_) => FetchError::Refused(error.to_string()),
         })
     }
 }

@@ -9,8 +9,7 @@ use crossterm::event::{KeyEvent, MouseEvent};
 use crate::core::delivery::FailureClass;
 use crate::wire::{
     AccessView, AttemptsView, DeadLetterActionView, DeadLetterCount, DeadLetterPage, DeadLetterSelection,
-    DeadLetterView, EndpointActionView, EventStory, HistoryView, IngestResult, LogView, MapView, OutboxPage,
-    StatusView,
+    DeadLetterView, EndpointActionView, EventStory, HistoryView, LogView, MapView, OutboxPage, StatusView,
 };
 
 /// Something happened.
@@ -59,6 +58,8 @@ pub enum DeadVerb {
     Redrive,
     /// Drop for good.
     Discard,
+    /// Mend the geometry, as a new event.
+    Repair,
 }
 
 /// What a person may do to an endpoint.
@@ -108,8 +109,6 @@ pub enum Request {
     CountExport(Box<DeadLetterSelection>),
     /// Do it.
     Dead(DeadVerb, Box<DeadLetterSelection>),
-    /// Repair one dead letter.
-    Repair(String),
     /// Write the selection to a file here.
     Export(Box<DeadLetterSelection>),
     /// Pause, resume or probe an endpoint.
@@ -150,7 +149,6 @@ impl Request {
             Self::Count(..)
             | Self::CountExport(_)
             | Self::Dead(..)
-            | Self::Repair(_)
             | Self::Export(_)
             | Self::Endpoint(..) => Kind::Order,
         }
@@ -173,7 +171,6 @@ pub enum Answer {
     Story(Box<EventStory>),
     Dead(DeadLetterActionView),
     Counted(DeadLetterCount),
-    Repaired(IngestResult),
     Exported { file: String, count: u64 },
     Endpoint(EndpointActionView),
 }

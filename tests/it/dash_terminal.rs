@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
 use waypost::client::{EventMedia, PostOptions, Posted};
 use waypost::receiver::script;
 
@@ -129,7 +130,7 @@ fn number_after(screen: &str, word: &str) -> Option<u64> {
 }
 
 /// An outage on the screen of a running appliance: the depth rises, the reason of the hold stands there within two
-/// seconds, the backlog drains; a dead letter is redriven by hand and arrives; a killed appliance is told from a
+/// seconds, the backlog drains; a dead letter is redriven by hand and arrives, another is repaired and arrives; a killed appliance is told from a
 /// quiet one, and found again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_a_redrive_and_a_crash_on_the_screen() {
@@ -199,6 +200,20 @@ async fn an_outage_a_redrive_and_a_crash_on_the_screen() {
     let after = wait_status(&client, PATIENCE, |status| status.ledger.delivered == 61).await;
     assert!(after.ledger.balanced && after.ledger.dead == 0, "{:?}", after.ledger);
 
+    let bow_tie = json!({"type": "Feature", "properties": {"device_id": "dispatch", "seq": 1}, "geometry":
+        {"type": "Polygon", "coordinates": [[[0, 0], [1, 1], [1, 0], [0, 1], [0, 0]]]}});
+    let body = Bytes::from(bow_tie.to_string());
+    client.post_events(body, EventMedia::Document, &PostOptions::default()).await.unwrap();
+    tmux.wait_for("the invalid one", PATIENCE, |screen| screen.contains("Self-intersection"));
+    tmux.keys(&["R"]);
+    tmux.wait_for("the question", PATIENCE, |screen| {
+        screen.contains("Repair 1 dead letter (") && screen.contains("Polygon to MultiPolygon")
+    });
+    tmux.keys(&["y"]);
+    tmux.wait_for("what was done", PATIENCE, |screen| screen.contains("repaired 1 of 1 dead letter"));
+    let after = wait_status(&client, PATIENCE, |status| status.ledger.delivered == 62).await;
+    assert!(after.ledger.balanced && after.ledger.dead == 0, "{:?}", after.ledger);
+
     tmux.keys(&["1"]);
     process.kill();
     tmux.wait_for("the loss", PATIENCE, |screen| {
@@ -207,7 +222,7 @@ async fn an_outage_a_redrive_and_a_crash_on_the_screen() {
     let process = Process::start_config(&config, &data);
     tmux.wait_for("it again", PATIENCE, |screen| {
         screen.lines().next().is_some_and(|header| header.ends_with("live"))
-            && screen.contains("delivered 61")
+            && screen.contains("delivered 62")
     });
     tmux.keys(&["q"]);
     wait_gone(pid, "q", PATIENCE);

@@ -419,7 +419,7 @@ impl Demo {
                     .count();
                 Answer::Counted(DeadLetterCount { matched: found as u64 })
             }
-            Request::Export(_) | Request::Repair(_) => {
+            Request::Export(_) => {
                 return Err(FetchError::Refused("not with made-up data".to_owned()));
             }
             Request::Endpoint(verb, name) => self.endpoint_order(verb, name, now_s),

@@ -44,7 +44,7 @@ pub(super) fn begin(model: &mut Model, action: Action, commands: &mut Vec<Comman
         Action::Pause => endpoint(model, EndpointVerb::Pause),
         Action::Resume => endpoint(model, EndpointVerb::Resume),
         Action::Probe => endpoint(model, EndpointVerb::Probe),
-        Action::Repair => repair(model),
+        Action::Repair => count(model, DeadVerb::Repair, commands),
         Action::Export => export(model, commands),
         Action::Redrive => count(model, DeadVerb::Redrive, commands),
         Action::Discard => count(model, DeadVerb::Discard, commands),
@@ -69,21 +69,6 @@ fn count(model: &mut Model, verb: DeadVerb, commands: &mut Vec<Command>) {
         Some(mut selection) => {
             selection.dry_run = true;
             send(model, Request::Count(verb, Box::new(selection)), commands);
-        }
-    }
-}
-
-fn repair(model: &mut Model) {
-    let one = selection(model).filter(|selection| selection.ids.len() == 1);
-    match one {
-        None => notice(model, "repair takes one dead letter at a time".to_owned(), false),
-        Some(selection) => {
-            let id = selection.ids.into_iter().next().unwrap_or_default();
-            let text = format!(
-                "Repair 1 dead letter ({}) as a new event? The old one stays until discarded.",
-                visible(&id)
-            );
-            replies::confirm(model, Request::Repair(id), text, None);
         }
     }
 }
@@ -137,9 +122,14 @@ pub(super) fn confirm_dead(
         [id] => format!("{} ({})", plural(counted.matched), visible(id)),
         _ => plural(counted.matched),
     };
+    let able = counted.matched - counted.skipped.min(counted.matched);
     let mut text = match verb {
         DeadVerb::Redrive => format!("Redrive {what}? They keep their keys and bytes."),
         DeadVerb::Discard => format!("Discard {what} for good?"),
+        DeadVerb::Repair if able == 1 => {
+            format!("Repair {what} as 1 new event that replaces it?{}", changes(counted))
+        }
+        DeadVerb::Repair => format!("Repair {what} as {} new events that replace them?", words::count(able)),
     };
     if counted.skipped > 0 {
         let why = counted.skipped_reason.as_deref().unwrap_or("not possible");
@@ -149,13 +139,34 @@ pub(super) fn confirm_dead(
     Confirm { request: Request::Dead(verb, Box::new(selection)), text, needs, typed: String::new() }
 }
 
+/// What a repair would do to the geometry, if it is one.
+fn changes(counted: &DeadLetterActionView) -> String {
+    let [letter] = counted.repaired.as_slice() else { return String::new() };
+    let mut text = format!(" {}", letter.changes.join(", "));
+    if letter.type_before != letter.type_after {
+        text.push_str(&format!(" ({} to {})", letter.type_before, letter.type_after));
+    }
+    format!("{}.", visible(&text))
+}
+
+/// Why an order would come to nothing.
+pub(super) fn nothing_words(verb: DeadVerb, counted: &DeadLetterActionView) -> String {
+    let why = counted.skipped_reason.as_deref().unwrap_or("not possible");
+    format!("nothing to {}: {}", verb_words(verb).0, visible(why))
+}
+
+/// A verb and its past.
+fn verb_words(verb: DeadVerb) -> (&'static str, &'static str) {
+    match verb {
+        DeadVerb::Redrive => ("redrive", "redriven"),
+        DeadVerb::Discard => ("discard", "discarded"),
+        DeadVerb::Repair => ("repair", "repaired"),
+    }
+}
+
 /// What came of it.
 pub(super) fn done_words(verb: DeadVerb, done: &DeadLetterActionView) -> String {
-    let word = match verb {
-        DeadVerb::Redrive => "redriven",
-        DeadVerb::Discard => "discarded",
-    };
-    let mut text = format!("{word} {} of {}", words::count(done.done), plural(done.matched));
+    let mut text = format!("{} {} of {}", verb_words(verb).1, words::count(done.done), plural(done.matched));
     if done.skipped > 0 {
         let why = done.skipped_reason.as_deref().unwrap_or("not possible");
         text.push_str(&format!("; {} skipped: {}", words::count(done.skipped), visible(why)));

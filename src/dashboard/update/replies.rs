@@ -170,6 +170,8 @@ fn handle_order(model: &mut Model, request: Request, answer: Answer) {
         (Request::Count(verb, selection), Answer::Dead(counted)) => {
             if counted.matched == 0 {
                 notice(model, "nothing matches the selection".to_owned(), false);
+            } else if counted.matched == counted.skipped {
+                notice(model, orders::nothing_words(verb, &counted), true);
             } else {
                 model.confirm = Some(orders::confirm_dead(verb, *selection, &counted));
                 model.changed = true;
@@ -188,14 +190,6 @@ fn handle_order(model: &mut Model, request: Request, answer: Answer) {
             model.dead.open = None;
             ask_again(model);
             notice(model, orders::done_words(verb, &done), done.done == 0);
-        }
-        (Request::Repair(_), Answer::Repaired(result)) => {
-            ask_again(model);
-            let id = result.id.unwrap_or_default();
-            match result.reason {
-                None => notice(model, format!("repaired as new event {}", visible(&id)), false),
-                Some(reason) => notice(model, format!("not repaired: {}", visible(&reason)), true),
-            }
         }
         (Request::Export(_), Answer::Exported { file, count }) => {
             notice(model, format!("{count} dead letters written to {}", visible(&file)), false);
