@@ -80,6 +80,9 @@ const POISON_CHANCE: f64 = 1e-6;
 /// limit come in clusters. With 1e-6 a fleet that drains into one (one refusal in seven) lost one or two of 240,000
 /// events in the simulation, with this none.
 const POISON_CHANCE_OVERLOADED: f64 = 1e-9;
+/// An overloaded receiver that refuses more than this tells nothing about one event: in the simulation one in two million
+/// was refused twenty times over an hour.
+const OVERLOADED_SHARE: f64 = 0.25;
 
 /// Whether a delivery that failed `failures` times is poison: so many others passed since its first failure, and that
 /// share of the endpoint's last attempts failed, its own left out. `overloaded`: it refuses others too.
@@ -88,6 +91,9 @@ pub fn is_poison(failures: u32, others_passed: u64, others_failed_share: f64, ov
         return false;
     }
     let rate = others_failed_share.clamp(0.0, 1.0);
+    if overloaded && rate > OVERLOADED_SHARE {
+        return false;
+    }
     let chance = if overloaded { POISON_CHANCE_OVERLOADED } else { POISON_CHANCE };
     rate.powi(failures.min(1000).cast_signed()) <= chance
 }

@@ -145,4 +145,5 @@ fn poison_is_an_event_that_fails_while_others_pass() {
     assert!(is_poison(5, 500, 0.05, false));
     assert!(!is_poison(5, 500, 0.05, true));
     assert!(is_poison(7, 500, 0.05, true));
+    assert!(!is_poison(100, 500, 0.3, true));
 }

@@ -182,6 +182,11 @@ impl Health {
         &self.streak.events
     }
 
+    /// Whether this event has failed in the present streak and too few others have been tried to tell whose fault it is.
+    pub fn in_doubt(&self, seq: Seq) -> bool {
+        self.streak.events.len() < EVENTS_MIN && self.streak.events.contains(&seq)
+    }
+
     /// A delivery was taken. True if that ends a hold.
     pub fn succeeded(&mut self, now: StoreTime) -> bool {
         self.ever_succeeded = true;

@@ -21,8 +21,12 @@ const OVERLOAD: u32 = 3;
 /// A window that is hardly one: a stream that only meets stray failures keeps a larger one.
 const SMALL: u32 = 2;
 /// Pause of an overload without a Retry-After. 1 to 5 s (RETRY R12) refuses one request in six when a fleet drains and
-/// peaks at 1.4 times the capacity; with these it is one in nine.
+/// peaks at 1.4 times the capacity; with these it is one in eight and 1.3.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(8));
+
+/// Times that the longest pause is doubled while no attempt passes in between: 200 boxes with windows of one are still
+/// too many for 50 requests a second. This takes their drain from 1.17 to 1.12 times the ideal and refuses a third less.
+const PAUSE_DOUBLINGS: u32 = 3;
 
 /// The window of one endpoint.
 #[derive(Clone, Debug)]
@@ -34,6 +38,8 @@ pub struct Window {
     cut_at: StoreTime,
     /// One bit per recent attempt, newest lowest; set if it met congestion.
     recent: u32,
+    /// Pauses since the last success.
+    pauses: u32,
     /// Whether the window is open without limit (the article has none).
     fixed: bool,
 }
@@ -43,7 +49,16 @@ impl Window {
     pub fn new(limit_max: u32, fixed: bool, now: StoreTime) -> Self {
         let limit_max = limit_max.max(1);
         let limit = if fixed { limit_max } else { 1 };
-        Self { limit, limit_max, successes: 0, stepped_at: now, cut_at: StoreTime(0), recent: 0, fixed }
+        Self {
+            limit,
+            limit_max,
+            successes: 0,
+            stepped_at: now,
+            cut_at: StoreTime(0),
+            recent: 0,
+            pauses: 0,
+            fixed,
+        }
     }
 
     /// Attempts that may run at once.
@@ -69,6 +84,7 @@ impl Window {
     /// An attempt was answered without a sign of congestion.
     pub fn passed(&mut self, now: StoreTime) {
         self.recent <<= 1;
+        self.pauses = 0;
         self.successes = self.successes.saturating_add(1);
         let step_due = now >= self.stepped_at + STEP_EVERY;
         if self.limit < self.limit_max && self.successes >= self.limit && step_due {
@@ -94,7 +110,11 @@ impl Window {
         self.stepped_at = now;
         self.cut_at = now;
         let met = (self.recent & ((1 << LOOK_BACK) - 1)).count_ones();
-        (met >= OVERLOAD || at_least).then(|| backoff::uniform(PAUSE.0, PAUSE.1, rng))
+        (met >= OVERLOAD || at_least).then(|| {
+            let longer = 1 << self.pauses.min(PAUSE_DOUBLINGS);
+            self.pauses += 1;
+            backoff::uniform(PAUSE.0, PAUSE.1 * longer, rng)
+        })
     }
 
     /// The pause of a receiver that says "too many" without saying how long.

@@ -551,6 +551,16 @@ impl Endpoint {
             if decide::expired(&self.policy, item.accepted, self.now, self.clock_trusted) {
                 return self.expire(seq);
             }
+            // With a window of one the first event to meet a hanging receiver would use up its attempts alone, before
+            // two others could show that it is not to blame.
+            if self.policy.kind == PolicyKind::Edge
+                && self.health.in_doubt(seq)
+                && self.queue.retrying() < self.policy.retry.retrying_max as u64
+                && let Some(other) = self.queue.next_ready()
+            {
+                return self.start(other, false);
+            }
+            let item = self.queue.get(seq)?;
             let free = item.paid || item.hold_number < self.hold_number;
             if free || self.take_token() {
                 return self.start(seq, false);

@@ -253,6 +253,27 @@ fn a_poison_event_dies_after_three_failures_while_others_pass() {
 }
 
 #[test]
+fn a_hanging_receiver_is_held_before_one_event_has_used_up_its_attempts() {
+    // A window of one, as after the first two timeouts.
+    let mut bench = Bench::new(EndpointPolicy { in_flight_max: 1, ..EndpointPolicy::default() });
+    bench.append(5);
+    let mut tried = 0;
+    while bench.snapshot().status == EndpointStatus::Up {
+        bench.append(1);
+        for (seq, ..) in bench.next_attempts() {
+            bench.now = bench.now + Duration::from_secs(10);
+            bench.outcome(
+                seq,
+                &Outcome::Transport { kind: TransportKind::Timeout, bytes_sent: true, reused: false },
+            );
+            tried += 1;
+        }
+        assert!(tried < 10, "not held after {tried} attempts");
+    }
+    assert!(bench.dead.is_empty());
+}
+
+#[test]
 fn a_reset_on_a_kept_connection_is_repeated_at_once_and_free() {
     let mut bench = Bench::new(EndpointPolicy::default());
     bench.append(1);
