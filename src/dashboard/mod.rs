@@ -31,6 +31,7 @@ pub mod message;
 pub mod model;
 pub mod plain;
 mod screen;
+mod sixteen;
 pub mod terminal;
 pub mod theme;
 pub mod update;

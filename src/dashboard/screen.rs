@@ -14,6 +14,7 @@ use super::feed::{Source, ask};
 use super::input::{self, Input};
 use super::message::{Command, Message, Reply};
 use super::model::Model;
+use super::sixteen::Sixteen;
 use super::terminal::{Guard, Stop, Watch, inside};
 use super::update::update;
 use super::view;
@@ -36,7 +37,7 @@ pub enum Ended {
     Lost,
 }
 
-type Screen = Terminal<CrosstermBackend<io::BufWriter<io::Stdout>>>;
+type Screen = Terminal<CrosstermBackend<io::BufWriter<Sixteen<io::Stdout>>>>;
 
 /// What happened next.
 enum Next {
@@ -52,8 +53,10 @@ pub async fn run<S: Source>(mut model: Model, source: S, mouse: bool) -> io::Res
     let (stop_sender, mut stop) = mpsc::channel(1);
     let _watch = Watch::start(stop_sender)?;
     let _guard = Guard::enter(mouse)?;
-    let mut screen =
-        Terminal::new(CrosstermBackend::new(io::BufWriter::with_capacity(OUT_BYTES, io::stdout())))?;
+    let mut screen = Terminal::new(CrosstermBackend::new(io::BufWriter::with_capacity(
+        OUT_BYTES,
+        Sixteen::new(io::stdout()),
+    )))?;
     let size = screen.size()?;
     model.size = (size.width, size.height);
     let mut input = input::start()?;

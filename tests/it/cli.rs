@@ -223,3 +223,29 @@ async fn the_main_job_by_hand() {
     );
     assert!(process.terminate().success());
 }
+
+/// `status --watch` prints an object a line into a pipe for as long as somebody reads, and then ends quietly.
+#[test]
+fn a_watched_status_is_a_line_each_time_and_ends_with_its_reader() {
+    use std::io::{BufRead as _, BufReader, Read as _};
+    let dir = tempfile::tempdir().unwrap();
+    let process = Process::start("http://127.0.0.1:9", &dir.path().join("data"));
+    let mut child = waypost()
+        .args(["status", "--json", "--watch", "1", "--data-dir"])
+        .arg(&process.data_dir)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    for _ in 0..2 {
+        let line = lines.next().unwrap().unwrap();
+        let status: waypost::wire::StatusView = serde_json::from_str(&line).unwrap();
+        assert!(status.ledger.balanced);
+    }
+    drop(lines);
+    let ended = child.wait().unwrap();
+    let mut words = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut words).unwrap();
+    assert!(ended.success() && words.is_empty(), "{ended}: {words}");
+}

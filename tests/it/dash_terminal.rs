@@ -79,6 +79,56 @@ fn a_storm_of_sizes_ends_in_a_right_frame() {
     wait_gone(pid, "q", PATIENCE);
 }
 
+/// No colour where it is not wanted, no character that a plain font lacks, and keys and colours of one's own.
+#[test]
+fn options_are_heeded_on_a_real_terminal() {
+    let Some(tmux) = Tmux::start(80, 24) else { return };
+    // 39 and 49 take a colour back.
+    let colour = regex::Regex::new("\u{1b}\\[([0-9]+;)*(3[0-8]|4[0-8]|9[0-7]|10[0-7])[;m]").unwrap();
+    let coloured = |screen: &str| colour.is_match(screen);
+    let styled = || tmux.run(&["capture-pane", "-e", "-p", "-t", "t:0"]);
+    dash::start(&tmux, "NO_COLOR=1", "--demo --ascii");
+    let screen = styled();
+    assert!(!coloured(&screen) && screen.replace('\u{1b}', "").is_ascii(), "{screen}");
+    tmux.keys(&["q"]);
+    tmux.wait_for("prompt", PATIENCE, |screen| screen.trim_end().ends_with('$'));
+    let (keys, theme) = (tmux.dir().join("keys.toml"), tmux.dir().join("theme.toml"));
+    fs::write(&keys, "quit = [\"ctrl-q\"]\nmap = [\"m\"]\n").unwrap();
+    fs::write(&theme, "accent = \"light-magenta\"\n").unwrap();
+    let options = format!("--demo --keys {} --theme {}", keys.display(), theme.display());
+    let pid = dash::start(&tmux, "", &options);
+    assert!(styled().contains("\u{1b}[95m"), "bright magenta in the footer: {}", styled());
+    tmux.keys(&["q", "m"]);
+    tmux.wait_for("the map", PATIENCE, |screen| screen.contains("Map "));
+    tmux.keys(&["C-q"]);
+    wait_gone(pid, "C-q", PATIENCE);
+}
+
+/// A click on a tab, the wheel over a list, and a box drawn on the map, which then restricts the other panes.
+#[test]
+fn the_mouse_does_what_keys_do() {
+    let Some(tmux) = Tmux::start(80, 24) else { return };
+    let pid = dash::start(&tmux, "", "--demo --mouse");
+    // Reports as a terminal sends them (SGR, 1-based): button; column; row; M pressed or moved, m let go.
+    let report = |text: &str| tmux.run(&["send-keys", "-t", "t:0", "-l", &format!("\u{1b}[<{text}")]);
+    report("0;30;2M");
+    tmux.wait_for("dead letters", PATIENCE, |screen| screen.contains("▶ "));
+    let row = |screen: &str| screen.lines().position(|line| line.starts_with('▶'));
+    let before = row(&tmux.screen());
+    report("65;10;10M");
+    tmux.wait_for("another row", PATIENCE, |screen| row(screen) > before);
+    tmux.keys(&["4"]);
+    tmux.wait_for("the map", PATIENCE, |screen| screen.contains("placed; "));
+    for part in ["0;20;8M", "32;40;14M", "0;40;14m"] {
+        report(part);
+    }
+    tmux.wait_for("the filter", PATIENCE, |screen| screen.contains("area filter"));
+    tmux.keys(&["3"]);
+    tmux.wait_for("restricted letters", PATIENCE, |screen| screen.contains("endpoint any, area "));
+    tmux.keys(&["q"]);
+    wait_gone(pid, "q", PATIENCE);
+}
+
 /// Without a terminal, or with one that cannot place text, it says what to use instead.
 #[test]
 fn without_a_usable_terminal_it_says_what_to_use() {

@@ -302,6 +302,8 @@ fn every_small_size_draws() {
                 assert_clean(&buf);
             }
         }
+        model.size = (59, 15);
+        assert!(frame(&model).contains("window 59x15: 60x16 needed, q quits"), "{}", frame(&model));
         for size in [(500, 200), (500, 1), (1, 200), (59, 200), (500, 15)] {
             model.size = size;
             assert_clean(&plain::render(&model));
