@@ -340,12 +340,20 @@ impl Health {
         storm.then_some(HoldReason::Config)
     }
 
-    /// A probe failed: the hold goes on, the next probe comes later.
-    pub fn probe_failed(&mut self, verdict: &Verdict, now: StoreTime, rng: &mut impl Rng) {
+    /// The probe that began at `started` failed: the hold goes on, the next probe comes later. Its delay counts from the
+    /// start of this one, so that a receiver that lets probes hang is not found out later than one that refuses them.
+    pub fn probe_failed(
+        &mut self,
+        verdict: &Verdict,
+        started: StoreTime,
+        now: StoreTime,
+        rng: &mut impl Rng,
+    ) {
         let Some(hold) = &mut self.hold else { return };
         let (base, cap) = (self.policy.probe_base, self.policy.probe_cap);
         hold.previous_delay = backoff::probe_delay(base, cap, hold.previous_delay, rng);
-        hold.next_probe = now + hold.previous_delay.max(verdict.pause.unwrap_or_default());
+        let asked = now + base.min(hold.previous_delay).max(verdict.pause.unwrap_or_default());
+        hold.next_probe = asked.max(started + hold.previous_delay);
         hold.detail.clone_from(&verdict.reason);
         if let Some(reason) = verdict.hold {
             hold.reason = reason;

@@ -172,7 +172,7 @@ fn probes_come_at_decorrelated_delays_within_their_bounds() {
         let next = bench.health.hold().unwrap().next_probe;
         delays.push(next.since(bench.now).as_secs_f64());
         bench.now = next;
-        bench.health.probe_failed(&verdict, bench.now, &mut bench.rng);
+        bench.health.probe_failed(&verdict, bench.now, bench.now, &mut bench.rng);
     }
     assert!(delays.iter().all(|delay| (5.0..=60.0).contains(delay)));
     let mean = delays.iter().sum::<f64>() / delays.len() as f64;

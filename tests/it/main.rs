@@ -13,6 +13,7 @@ mod geometry;
 mod keys;
 mod lint;
 mod models;
+mod outage;
 mod policy;
 mod receiver;
 mod repair;

@@ -62,9 +62,10 @@ fn a_seed_replays() {
 /// is noticed within a minute, the drain begins gently and takes little more than it must.
 #[test]
 fn a_ten_minute_outage_costs_little_and_loses_nothing() {
-    for seed in 0..4 {
-        let report = fleet::run(&Scenario { seed, ..Scenario::default() });
-        println!("noticed {:?}, drained {:?}", report.noticed_after, report.drained_after);
+    let kinds = [Outage::Refuses, Outage::Answers503, Outage::Hangs];
+    for (seed, outage_kind) in (0..4).flat_map(|seed| kinds.map(|kind| (seed, kind))) {
+        let report = fleet::run(&Scenario { seed, outage_kind, ..Scenario::default() });
+        println!("{outage_kind:?}: noticed {:?}, drained {:?}", report.noticed_after, report.drained_after);
         assert_eq!(report.dead, 0, "seed {seed}");
         assert!(report.attempts_in_outage <= 35, "seed {seed}: {} attempts", report.attempts_in_outage);
         let noticed = report.noticed_after.unwrap();

@@ -17,6 +17,7 @@ use super::super::time::{Now, StoreTime};
 use super::super::window::Window;
 use super::queue::{Next, Place, Queue};
 use super::record::{answer_text, remember};
+use super::silence::Silence;
 use super::{
     ATTEMPT_BUCKETS, Action, EndpointMemory, EndpointSnapshot, EndpointStatus, Loaded, LoadedWaiting,
 };
@@ -56,6 +57,7 @@ pub(super) struct Endpoint {
     probes: u64,
     in_flight: usize,
     settling: usize,
+    silence: Silence,
     clock_trusted: bool,
     /// Settlements that no running attempt asked for.
     queued: VecDeque<Action>,
@@ -103,6 +105,7 @@ impl Endpoint {
             probes: 0,
             in_flight: 0,
             settling: 0,
+            silence: Silence::new(now),
             clock_trusted: false,
             queued: VecDeque::new(),
             persisted: EndpointMemory { budget_tokens: Some(budget.tokens()), ..restored },
@@ -160,6 +163,7 @@ impl Endpoint {
         self.now = self.now.max(now.store);
         self.clock_trusted = now.wall_trusted;
         self.in_flight -= 1;
+        self.silence.ended(outcome, latency, self.now);
         let verdict = classify(outcome, &self.policy, now);
         if probe {
             self.probe_running = false;
@@ -211,7 +215,8 @@ impl Endpoint {
         if free {
             return;
         }
-        if verdict.congestion {
+        // A held endpoint has its own delays between probes: a pause of the window would only find it out later.
+        if verdict.congestion && self.health.hold().is_none() {
             let mut pause = self.window.congested(started, now, rng);
             if verdict.kind == VerdictKind::Throttle && verdict.pause.is_none() {
                 pause = pause.or_else(|| Some(Window::pause(rng)));
@@ -225,7 +230,7 @@ impl Endpoint {
                 self.health.answered();
                 self.recovered();
             } else if probe {
-                self.health.probe_failed(verdict, now, rng);
+                self.health.probe_failed(verdict, started, now, rng);
             }
             self.health.postpone(self.pause_until);
             return;
@@ -543,7 +548,7 @@ impl Endpoint {
     }
 
     fn poll_up(&mut self) -> Option<Action> {
-        if self.now < self.pause_until || self.in_flight >= self.window.limit() as usize {
+        if self.now < self.pause_until || !self.has_room() {
             return None;
         }
         if let Some(seq) = self.queue.first_due() {
@@ -573,6 +578,11 @@ impl Endpoint {
         self.start(seq, false)
     }
 
+    fn has_room(&self) -> bool {
+        let silent = self.policy.kind == PolicyKind::Edge && self.silence.lasts(self.in_flight, self.now);
+        self.in_flight < self.window.limit() as usize && !silent
+    }
+
     fn take_token(&mut self) -> bool {
         let taken = self.budget.try_take(budget::seconds(self.now));
         self.budget_changed |= taken;
@@ -595,6 +605,7 @@ impl Endpoint {
 
     fn start(&mut self, seq: Seq, probe: bool) -> Option<Action> {
         self.queue.place(seq, Place::InFlight { probe });
+        self.silence.started(self.in_flight, self.now);
         self.in_flight += 1;
         let number = self.queue.get(seq)?.progress.attempts + 1;
         Some(Action::Attempt { endpoint: self.id, seq, number, probe })
@@ -649,7 +660,7 @@ impl Endpoint {
             if !self.probe_running && self.queue.has_candidate() {
                 at(hold.next_probe);
             }
-        } else if self.in_flight < self.window.limit() as usize && self.queue.has_candidate() {
+        } else if self.has_room() && self.queue.has_candidate() {
             if self.pause_until > self.now {
                 at(self.pause_until);
             } else if self.queue.first_due().is_some()

@@ -18,6 +18,7 @@
 mod endpoint;
 mod queue;
 mod record;
+mod silence;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
