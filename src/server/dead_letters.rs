@@ -136,6 +136,10 @@ pub(super) async fn count(
 ) -> Result<Json<DeadLetterCount>, Failure> {
     let Query(query) = query.map_err(|err| Kind::BadRequest.because(err.body_text()))?;
     let filter = query.filter(&Names::of(&state))?;
+    if filter == DeadFilter::default() {
+        let matched = state.outbox.stats().ledgers.values().map(|ledger| ledger.dead).sum();
+        return Ok(Json(DeadLetterCount { matched }));
+    }
     let (mut matched, mut after) = (0, None);
     loop {
         let page = state.outbox.dead_letters(filter.clone(), after, PAGE_MAX).await?;

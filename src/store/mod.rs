@@ -226,7 +226,7 @@ impl Outbox {
         self.query(move |shared| shared.deliveries(seq)).await
     }
 
-    /// A page of dead letters after `after`.
+    /// A page of dead letters after `after`. It may be short, or empty, and still have a next one.
     pub async fn dead_letters(
         &self,
         filter: DeadFilter,

@@ -16,8 +16,10 @@ use crate::core::delivery::{Progress, State};
 use crate::core::ids::{EndpointId, Seq};
 use crate::core::time::StoreTime;
 
-/// Longest page, and most dead letters looked at for one: a request stays within some megabytes and milliseconds.
+/// Longest page: a request stays within some megabytes and milliseconds.
 const PAGE_MAX: usize = 4096;
+/// Dead letters looked at for one page; a filter that few pass gives a short page, or an empty one, and where to go on.
+const LOOKED_AT_MAX: usize = 8_192;
 /// Body bytes of a page; a page of huge events is cut short.
 const PAGE_BYTES: u64 = 16 << 20;
 
@@ -182,16 +184,17 @@ impl Shared {
     ) -> Found<DeadPage> {
         let limit = limit.clamp(1, PAGE_MAX);
         let (mut page, mut damaged) = (DeadPage::default(), Vec::new());
-        let mut after = after;
+        let (mut after, mut looked_at) = (after, 0);
         loop {
             let (candidates, total) = self.dead_after(filter, after, PAGE_MAX.min(limit * 4));
             page.total = total;
             for &(seq, endpoint) in &candidates {
-                if page.letters.len() == limit {
+                if page.letters.len() == limit || looked_at == LOOKED_AT_MAX {
                     page.next = after;
                     return Ok((page, damaged));
                 }
                 after = Some((seq, endpoint));
+                looked_at += 1;
                 let letter = self.letter_or_blank(seq, endpoint);
                 let fits = filter.class.is_none_or(|class| letter.reason.class == class)
                     && filter.since.is_none_or(|since| letter.dead_at >= since)

@@ -188,7 +188,7 @@ pub struct DeadLetter {
 }
 
 /// Which dead letters.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeadFilter {
     /// Of this endpoint.
     pub endpoint: Option<EndpointId>,

@@ -116,6 +116,8 @@ pub(super) fn draw(model: &Model, area: Rect, buf: &mut Buffer) {
 fn empty_words(model: &Model) -> &'static str {
     if !model.dead.page.loaded {
         "  asking ..."
+    } else if model.dead.page.rows.is_empty() && model.dead.page.next.is_some() {
+        "  none so far of this class, endpoint and area; page down looks further"
     } else if !model.dead.page.rows.is_empty() {
         "  none on this page passes the filter"
     } else if model.dead.total > 0 {

@@ -118,3 +118,36 @@ async fn a_second_instance_is_told_who_holds_the_store() {
     assert!(text.contains(&format!("process {}", std::process::id())), "{text}");
     outbox.close().await;
 }
+
+/// A filter that hardly anything passes reads a bounded number of dead letters at a time, in both directions, and finds
+/// what there is by going on.
+#[tokio::test]
+async fn a_rare_dead_letter_is_found_page_by_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let (outbox, _, _hand) = opened(dir.path(), small());
+    let refused = |number: u64| {
+        let bbox = (number == 5_000).then_some([13.0, 52.0, 13.0, 52.0]);
+        let mut event = event(number, 10, &[]);
+        event.dead = vec![(B, reason("bow tie"))];
+        event.bbox = bbox;
+        event
+    };
+    for first in (0..10_000).step_by(1_000) {
+        outbox.append((first..first + 1_000).map(refused).collect()).await.unwrap();
+    }
+    for newest_first in [false, true] {
+        let area = Some([12.0, 51.0, 14.0, 53.0]);
+        let filter = DeadFilter { bbox: area, newest_first, ..DeadFilter::default() };
+        let (mut found, mut after, mut pages) = (Vec::new(), None, 0);
+        loop {
+            let page = outbox.dead_letters(filter.clone(), after, 100).await.unwrap();
+            found.extend(page.letters.iter().map(|one| one.head.seq.0));
+            (after, pages) = (page.next, pages + 1);
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!((found, pages), (vec![5_001], 2), "newest first: {newest_first}");
+    }
+    outbox.close().await;
+}
