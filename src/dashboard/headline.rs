@@ -31,6 +31,9 @@ const BEHIND_S: u64 = 60;
 pub fn headline(model: &Model) -> (Mood, String) {
     let Some(status) = &model.status else {
         return match &model.link.fault {
+            Some(fault) if model.link.refused => {
+                (Mood::Bad, format!("the appliance refuses to tell: {}", visible(fault)))
+            }
             Some(fault) => (Mood::Bad, format!("no answer from the appliance: {}", visible(fault))),
             None => (Mood::Watch, "waiting for the first answer of the appliance".to_owned()),
         };
@@ -39,7 +42,12 @@ pub fn headline(model: &Model) -> (Mood, String) {
     match (&model.link.fault, model.age_s()) {
         (Some(fault), Some(age_s)) => (
             Mood::Bad,
-            format!("appliance lost: {}; this was {} ago: {text}", visible(fault), duration(age_s)),
+            format!(
+                "appliance {}: {}; this was {} ago: {text}",
+                if model.link.refused { "refuses to tell" } else { "lost" },
+                visible(fault),
+                duration(age_s)
+            ),
         ),
         _ => (mood, text),
     }

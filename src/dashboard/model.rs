@@ -101,6 +101,8 @@ pub struct Link {
     pub failures: u32,
     /// The last failure in words.
     pub fault: Option<String>,
+    /// Whether that was the appliance's own no, to a token for example, and not silence.
+    pub refused: bool,
     /// When the next question may be asked.
     pub retry_at_ms: u64,
     /// When the appliance last answered.

@@ -18,8 +18,16 @@ pub(super) fn handle_reply(model: &mut Model, reply: Reply) {
             handle_answer(model, reply.request, answer);
         }
         Err(FetchError::Unreachable(fault)) => disconnected(model, &reply.request, &fault),
+        // Without a status there is nothing to show: that is no passing line.
+        Err(FetchError::Refused(fault)) if kind == Kind::Status => {
+            disconnected(model, &reply.request, &fault);
+            model.link.refused = true;
+        }
         Err(FetchError::Refused(fault)) => {
-            connected(model);
+            // While it refuses the status, a no to another question is no news.
+            if !model.link.refused {
+                connected(model);
+            }
             model.fresh.insert(kind, model.now_ms);
             refused(model, &reply.request, fault);
         }
@@ -34,6 +42,7 @@ fn connected(model: &mut Model) {
     }
     model.link.failures = 0;
     model.link.fault = None;
+    model.link.refused = false;
     model.link.retry_at_ms = 0;
     model.link.answered_at_ms = Some(model.now_ms);
 }
@@ -42,6 +51,7 @@ fn disconnected(model: &mut Model, request: &Request, fault: &str) {
     model.link.failures = model.link.failures.saturating_add(1);
     model.link.retry_at_ms = model.now_ms + retry_delay_ms(model.link.failures);
     model.link.fault = Some(fault.to_owned());
+    model.link.refused = false;
     model.changed = true;
     if request.kind() == Kind::Order {
         // The order may or may not have arrived; saying "failed" would be a guess.

@@ -4,6 +4,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::super::demo::{Demo, Scene};
 use super::super::filter::Filter;
+use super::super::headline::{Mood, headline};
 use super::super::keymap::Keymap;
 use super::super::message::{
     Answer, Command, DeadQuery, DeadVerb, FetchError, Kind, Message, Reply, Request,
@@ -156,6 +157,20 @@ fn the_appliance_says_what_may_be_done_and_the_dashboard_keeps_to_it() {
     let refused = Err(FetchError::Refused("no such path".to_owned()));
     reply(&mut model, Request::Access, refused);
     assert!(model.may_act() && model.notice.is_none(), "an older appliance: its own check decides");
+}
+
+#[test]
+fn a_refused_status_is_told_in_the_headline_and_not_called_silence() {
+    let mut model = model(false);
+    model.status = None;
+    let no = || Err(FetchError::Refused("send the admins' token".to_owned()));
+    reply(&mut model, Request::Status, no());
+    reply(&mut model, Request::Access, no());
+    let (mood, words) = headline(&model);
+    assert_eq!((mood, words.as_str()), (Mood::Bad, "the appliance refuses to tell: send the admins' token"));
+    assert!(model.notice.is_none() && model.link.failures == 1);
+    reply(&mut model, Request::Status, Ok(status()));
+    assert!(!model.link.refused && model.age_s().is_none());
 }
 
 #[test]

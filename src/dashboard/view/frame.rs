@@ -32,10 +32,15 @@ fn liveness(model: &Model) -> (String, Style) {
     let theme = &model.settings.theme;
     let age = model.age_s().map(duration).unwrap_or_default();
     if model.status.is_none() {
-        let word = if model.link.failures > 0 { "NO ANSWER" } else { "connecting" };
+        let word = match model.link.failures {
+            0 => "connecting",
+            _ if model.link.refused => "REFUSED",
+            _ => "NO ANSWER",
+        };
         (word.to_owned(), theme.warn)
     } else if model.link.failures > 0 {
-        (format!("LOST, shown is {age} old"), theme.bad)
+        let word = if model.link.refused { "REFUSED" } else { "LOST" };
+        (format!("{word}, shown is {age} old"), theme.bad)
     } else if model.frozen_at_ms.is_some() {
         (format!("FROZEN, {age} old"), theme.warn)
     } else if model.age_s().is_some() {
