@@ -145,6 +145,8 @@ impl Entry {
 
     /// Where a point lies seen from the edge: `Greater` is above.
     fn side(&self, point: [f64; 2]) -> Ordering {
+        #[cfg(test)]
+        tests::LOOKS.with(|looks| looks.set(looks.get() + 1));
         // Most edges in reach of the line are above or below the point as a whole.
         if self.left[1].max(self.right[1]) < point[1] {
             return Ordering::Greater;
@@ -259,4 +261,59 @@ fn cross(lower: &Entry, upper: &Entry) -> bool {
         from != Ordering::Equal && from == to.reverse()
     };
     opposite(a, b) && opposite(b, a)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::f64::consts::TAU;
+
+    use super::super::{Geometry, GeometryVerdict, check};
+
+    thread_local! {
+        /// How often an edge was looked at: what grows fastest in a sweep.
+        pub(super) static LOOKS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// How many edges a judgement looks at.
+    fn looks(ring: Vec<[f64; 2]>) -> u64 {
+        LOOKS.with(|looks| looks.set(0));
+        assert_eq!(check(&Geometry::Polygon(vec![ring])), GeometryVerdict::Valid);
+        LOOKS.with(Cell::get)
+    }
+
+    fn star(corners: u32) -> Vec<[f64; 2]> {
+        let corner = |n: u32| {
+            let (angle, radius) = (TAU * f64::from(n) / f64::from(corners), f64::from(1 + n % 2));
+            [radius * angle.cos(), radius * angle.sin()]
+        };
+        (0..corners).chain([0]).map(corner).collect()
+    }
+
+    /// Teeth from the bottom to the top, or, `lying`, from one side to the other: half of the edges at once under the line.
+    fn comb(corners: u32, lying: bool) -> Vec<[f64; 2]> {
+        let teeth = (0..corners - 2).map(|n| [f64::from(n), f64::from(n % 2)]);
+        let mut ring: Vec<_> =
+            teeth.chain([[f64::from(corners - 3), -1.0], [0.0, -1.0], [0.0, 0.0]]).collect();
+        if lying {
+            ring.iter_mut().for_each(|point| point.swap(0, 1));
+        }
+        ring
+    }
+
+    /// Counted, not timed: the work grows within n^1.15, for shapes whose boxes overlap everywhere too.
+    #[test]
+    fn the_work_grows_as_n_log_n() {
+        let shapes: [(&str, &dyn Fn(u32) -> Vec<[f64; 2]>); 3] = [
+            ("star", &star),
+            ("comb", &|corners| comb(corners, false)),
+            ("lying comb", &|corners| comb(corners, true)),
+        ];
+        for (name, shape) in shapes {
+            let (few, many) = (looks(shape(1_000)), looks(shape(64_000)));
+            let power = (many as f64 / few as f64).ln() / 64_f64.ln();
+            assert!(power < 1.15, "{name}: {few} looks for 1,000 corners, {many} for 64,000: n^{power:.3}");
+            assert!(many < 64_000 * 60, "{name}: {many} looks");
+        }
+    }
 }

@@ -366,40 +366,78 @@ fn areas_on_a_small_grid_are_judged_as_the_rules_say() {
     assert_eq!(kinds.len(), 7, "{kinds:?}");
 }
 
-#[test]
-fn lines_points_and_collections_are_judged_member_by_member() {
-    let seed = setting("WAYPOST_GEOMETRY_SEED", 7);
-    println!("WAYPOST_GEOMETRY_SEED={seed}");
-    let mut rng = Pcg64Mcg::seed_from_u64(seed);
-    for case in 0..2_000 {
-        let mut members = Vec::new();
-        let mut wanted: Option<DefectKind> = None;
-        let mut empty = true;
-        for _ in 0..rng.random_range(0..4) {
-            let points: Vec<[f64; 2]> = (0..rng.random_range(0..4))
-                .map(|_| [f64::from(rng.random_range(0..2_u8)), f64::from(rng.random_range(0..2_u8))])
-                .collect();
-            empty &= points.is_empty();
-            let flat = !points.is_empty() && points.iter().all(|p| *p == points[0]);
-            members.push(match rng.random_range(0..3) {
-                0 => Geometry::MultiPoint(points),
-                1 => Geometry::GeometryCollection(vec![Geometry::Point(points.first().copied())]),
-                _ => {
-                    if flat {
-                        wanted.get_or_insert(DefectKind::TooFewPoints);
-                    }
-                    Geometry::LineString(points)
-                }
-            });
+/// Any geometry, what is wrong with it (each kind that could be named), and whether there is nothing in it.
+fn random_member(rng: &mut Pcg64Mcg, depth: u32) -> (Geometry, BTreeSet<&'static str>, bool) {
+    let few = DefectKind::TooFewPoints.as_str();
+    let mut run = || -> Vec<[f64; 2]> {
+        let count = rng.random_range(0..4);
+        (0..count).map(|_| [rng.random_range(0..2_u8), rng.random_range(0..2_u8)].map(f64::from)).collect()
+    };
+    // A line needs two different points.
+    let flat = |line: &Vec<[f64; 2]>| !line.is_empty() && line.iter().all(|point| *point == line[0]);
+    let (one, two) = (run(), run());
+    let wrong = |wrong: bool| if wrong { BTreeSet::from([few]) } else { BTreeSet::new() };
+    match rng.random_range(0..6) {
+        0 => (Geometry::Point(one.first().copied()), wrong(false), one.is_empty()),
+        1 => (Geometry::MultiPoint(one.clone()), wrong(false), one.is_empty()),
+        2 => (Geometry::LineString(one.clone()), wrong(flat(&one)), one.is_empty()),
+        3 => {
+            let (is_wrong, is_empty) = (flat(&one) || flat(&two), one.is_empty() && two.is_empty());
+            (Geometry::MultiLineString(vec![one, two]), wrong(is_wrong), is_empty)
         }
-        let found = match check(&Geometry::GeometryCollection(members.clone())) {
-            GeometryVerdict::Empty => {
-                assert!(empty, "case {case}: {members:?}");
-                None
-            }
-            GeometryVerdict::Valid => None,
-            GeometryVerdict::Invalid(defect) => Some(defect.kind),
-        };
-        assert_eq!(found, wanted, "case {case}: {members:?}");
+        4 if depth < 3 => random_collection(rng, depth + 1),
+        _ => {
+            let polygons = random_area(rng);
+            (drawn(&polygons, rng.random_range(0..8)), faults(&polygons), false)
+        }
     }
+}
+
+/// The first member that is not valid speaks for the collection.
+fn random_collection(rng: &mut Pcg64Mcg, depth: u32) -> (Geometry, BTreeSet<&'static str>, bool) {
+    let (mut members, mut wanted, mut empty) = (Vec::new(), BTreeSet::new(), true);
+    for _ in 0..rng.random_range(0..4) {
+        let (member, faults, is_empty) = random_member(rng, depth);
+        if wanted.is_empty() {
+            wanted = faults;
+        }
+        empty &= is_empty;
+        members.push(member);
+    }
+    (Geometry::GeometryCollection(members), wanted, empty)
+}
+
+#[test]
+fn every_type_and_collections_are_judged_as_the_rules_say() {
+    let seed = setting("WAYPOST_GEOMETRY_SEED", 7);
+    let cases = setting("WAYPOST_GEOMETRY_CASES", if cfg!(debug_assertions) { 6_000 } else { 60_000 });
+    println!("WAYPOST_GEOMETRY_SEED={seed} WAYPOST_GEOMETRY_CASES={cases}");
+    let (mut counts, mut types) = ([0_u64; 3], BTreeSet::new());
+    for case in 0..cases {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed.wrapping_add(case));
+        let (geometry, wanted, empty) = random_member(&mut rng, 0);
+        types.insert(geometry.type_name());
+        match check(&geometry) {
+            GeometryVerdict::Empty => {
+                assert!(empty, "case {case}: {geometry:?}");
+                counts[0] += 1;
+            }
+            GeometryVerdict::Valid => {
+                assert!(wanted.is_empty() && !empty, "case {case}: {geometry:?}: {wanted:?}");
+                counts[1] += 1;
+            }
+            GeometryVerdict::Invalid(defect) => {
+                let kind = defect.kind.as_str();
+                assert!(wanted.contains(kind), "case {case}: {geometry:?}: {kind}, wanted {wanted:?}");
+                counts[2] += 1;
+                if let Ok(repaired) = repair(&geometry) {
+                    assert_eq!(check(&repaired.geometry), GeometryVerdict::Valid, "case {case}");
+                }
+            }
+        }
+    }
+    let [empty, valid, invalid] = counts;
+    println!("{empty} empty, {valid} valid, {invalid} invalid, types {types:?}");
+    assert!(counts.iter().all(|count| count * 20 > cases), "{counts:?}");
+    assert_eq!(types.len(), 7, "{types:?}");
 }
