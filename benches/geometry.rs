@@ -15,13 +15,13 @@ use waypost::core::geometry::{Geometry, GeometryVerdict, check};
 mod recipes;
 
 /// `geo` compares all pairs of segments: a thousand times more vertices take a million times longer.
-const GEO_VERTICES_MAX: usize = 10_000;
+const GEO_VERTICES_MAX: u32 = 10_000;
 
-fn star(vertices: usize) -> Geometry {
+fn star(vertices: u32) -> Geometry {
     let mut ring: Vec<[f64; 2]> = (0..vertices - 1)
         .map(|n| {
             let radius = if n % 2 == 0 { 1.0 } else { 0.6 };
-            let angle = TAU * n as f64 / (vertices - 1) as f64;
+            let angle = TAU * f64::from(n) / f64::from(vertices - 1);
             [13.4 + radius * angle.cos(), 52.5 + radius * angle.sin()]
         })
         .collect();
@@ -29,20 +29,22 @@ fn star(vertices: usize) -> Geometry {
     Geometry::Polygon(vec![ring])
 }
 
-fn recipe(kind: &str, vertices: usize) -> Geometry {
+fn recipe(kind: &str, vertices: u32) -> Geometry {
     let found = recipes::ALL.iter().find(|recipe| recipe.kind == kind && recipe.defect.is_empty());
-    recipes::make(found.expect("a recipe of this kind"), vertices as i64)
+    recipes::make(found.expect("a recipe of this kind"), vertices.into())
 }
 
 /// The comb on its side: every tooth reaches over the whole width, so half of the edges are under the sweep line at once.
-fn lying_comb(vertices: usize) -> Geometry {
+fn lying_comb(vertices: u32) -> Geometry {
     let Geometry::Polygon(mut rings) = recipe("comb", vertices) else { unreachable!("a comb is a polygon") };
-    rings.iter_mut().flatten().for_each(|point| point.swap(0, 1));
+    for point in rings.iter_mut().flatten() {
+        point.swap(0, 1);
+    }
     Geometry::Polygon(rings)
 }
 
 /// Name, vertices, shape.
-fn shapes() -> Vec<(&'static str, usize, Geometry)> {
+fn shapes() -> Vec<(&'static str, u32, Geometry)> {
     let mut shapes = vec![
         ("point", 1, Geometry::Point(Some([13.4, 52.5]))),
         (

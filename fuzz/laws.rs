@@ -30,14 +30,14 @@ pub fn geometry(data: &[u8]) {
 
 fn judged(geometry: &Geometry, limits: &Limits) {
     geometry.for_each_position(&mut |[x, y]| {
-        assert!(x.is_finite() && y.is_finite(), "only finite numbers come in")
+        assert!(x.is_finite() && y.is_finite(), "only finite numbers come in");
     });
     let verdict = check(geometry);
     assert_eq!(verdict, check(geometry), "the same twice");
     match &verdict {
         GeometryVerdict::Empty => assert_eq!(bbox(geometry), None),
         GeometryVerdict::Valid => {
-            assert_eq!(repair(geometry).map(|done| done.geometry).as_ref(), Ok(geometry))
+            assert_eq!(repair(geometry).map(|done| done.geometry).as_ref(), Ok(geometry));
         }
         GeometryVerdict::Invalid(defect) => {
             assert_ne!(defect.kind.as_str(), "geometry check failed", "the check panicked: {geometry:?}");
@@ -70,7 +70,7 @@ fn post(data: &[u8]) {
         match event.dead.first() {
             // Delivered: nothing to mend.
             None => {
-                assert!(matches!(mended, Err(NotMended::ValidAlready | NotMended::NoGeometry)), "{mended:?}")
+                assert!(matches!(mended, Err(NotMended::ValidAlready | NotMended::NoGeometry)), "{mended:?}");
             }
             Some(_) => match mended {
                 Ok(mended) => {

@@ -92,7 +92,9 @@ fn distance(geometry: &Geometry, [x, y]: [f64; 2]) -> f64 {
     let mut all = Vec::new();
     segments(geometry, &mut all);
     let size = all.iter().flatten().flatten().fold(1.0_f64, |size, number| size.max(number.abs()));
-    all.iter_mut().flatten().flatten().for_each(|number| *number /= size);
+    for number in all.iter_mut().flatten().flatten() {
+        *number /= size;
+    }
     let (x, y) = (x / size, y / size);
     let near = all.iter().map(|[a, b]| {
         let (dx, dy) = (b[0] - a[0], b[1] - a[1]);

@@ -296,7 +296,9 @@ mod tests {
         let mut ring: Vec<_> =
             teeth.chain([[f64::from(corners - 3), -1.0], [0.0, -1.0], [0.0, 0.0]]).collect();
         if lying {
-            ring.iter_mut().for_each(|point| point.swap(0, 1));
+            for point in &mut ring {
+                point.swap(0, 1);
+            }
         }
         ring
     }
