@@ -48,14 +48,12 @@ impl Shared {
                 Ok(_) | Err(ReadFault::Damaged) => damaged.push(seqs[at]),
                 // Freed or copied to the tail since its place was looked up: look once more.
                 Err(ReadFault::Unable(error)) => return Err(StoreError::Io(Arc::new(error))),
-                Err(ReadFault::Gone) => {
-                    match self.place(seqs[at]).and_then(|place| self.reader.read(place)) {
-                        Ok(event) => found[at] = Some(stored(event)),
-                        Err(ReadFault::Unable(error)) => return Err(StoreError::Io(Arc::new(error))),
-                        Err(_) if self.state().need(seqs[at]).live => damaged.push(seqs[at]),
-                        Err(_) => {}
-                    }
-                }
+                Err(ReadFault::Gone) => match self.read(seqs[at]) {
+                    Ok(event) => found[at] = Some(stored(event)),
+                    Err(ReadFault::Unable(error)) => return Err(StoreError::Io(Arc::new(error))),
+                    Err(_) if self.state().need(seqs[at]).live => damaged.push(seqs[at]),
+                    Err(_) => {}
+                },
             }
         }
         Ok((found, damaged))

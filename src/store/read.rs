@@ -52,6 +52,8 @@ type Table = Arc<Vec<IndexEntry>>;
 struct Cached {
     tables: VecDeque<(u64, Table)>,
     files: VecDeque<(u64, Arc<dyn SegmentFile>)>,
+    /// Segments below have been deleted.
+    head: u64,
     active: Option<u64>,
     growing: Vec<IndexEntry>,
 }
@@ -95,18 +97,23 @@ impl Reader {
 
     pub(super) fn forget(&self, segment: u64) {
         let mut cached = lock(&self.cached);
+        cached.head = cached.head.max(segment + 1);
         cached.tables.retain(|(id, _)| *id != segment);
         cached.files.retain(|(id, _)| *id != segment);
     }
 
     fn file(&self, segment: u64) -> io::Result<Arc<dyn SegmentFile>> {
-        let mut cached = lock(&self.cached);
-        if let Some(at) = cached.files.iter().position(|(id, _)| *id == segment) {
-            return Ok(Arc::clone(&cached.files[at].1));
+        if let Some((_, file)) = lock(&self.cached).files.iter().find(|(id, _)| *id == segment) {
+            return Ok(Arc::clone(file));
         }
+        // Not under the lock: a slow disk must not hold up the log thread, which notes every event here.
         let file = self.disk.open(segment)?;
-        cached.files.push_front((segment, Arc::clone(&file)));
-        cached.files.truncate(FILES);
+        let mut cached = lock(&self.cached);
+        // A handle of a segment deleted meanwhile would keep its space.
+        if segment >= cached.head {
+            cached.files.push_front((segment, Arc::clone(&file)));
+            cached.files.truncate(FILES);
+        }
         Ok(file)
     }
 

@@ -4,11 +4,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use tokio::sync::watch;
 
 use super::index::Index;
 use super::read::{ReadFault, Reader};
-use super::records::{Letter, Slip};
+use super::records::{Event, Letter, Slip};
 use super::state::{Place, State};
 use super::types::{StoreConfig, StoredEvent};
 use crate::clock::Clock;
@@ -127,6 +128,8 @@ pub(super) struct Shared {
     warnings: Mutex<Vec<String>>,
 }
 
+/// Copies of one event to the tail that may happen while it is being read.
+const COPIES_MAX: u32 = 3;
 /// Notices kept for `warnings`; each stands for a fault that a person should know of.
 const WARNINGS_MAX: usize = 32;
 
@@ -214,12 +217,34 @@ impl Shared {
 
     /// Where the current copy of an event stands.
     pub(super) fn place(&self, seq: Seq) -> Result<Place, ReadFault> {
+        self.following(seq, || self.place_once(seq))
+    }
+
+    fn place_once(&self, seq: Seq) -> Result<Place, ReadFault> {
         let (id, known, segment) = {
             let state = self.state();
             let (id, known) = state.locate(seq).ok_or(ReadFault::Gone)?;
             (id, known, *state.segments.get(&id).ok_or(ReadFault::Gone)?)
         };
         known.map_or_else(|| self.reader.find(id, &segment, seq), Ok)
+    }
+
+    /// An event as it is stored.
+    pub(super) fn read(&self, seq: Seq) -> Result<(Event, Bytes), ReadFault> {
+        self.following(seq, || self.reader.read(self.place_once(seq)?))
+    }
+
+    /// Looks once more while an event that is needed seems gone: between the look at the books and that at the file, the
+    /// log thread may have copied it to the tail and deleted the segment. It cannot do so again and again, so what stays
+    /// gone is gone.
+    fn following<T>(&self, seq: Seq, look: impl Fn() -> Result<T, ReadFault>) -> Result<T, ReadFault> {
+        for _ in 0..COPIES_MAX {
+            match look() {
+                Err(ReadFault::Gone) if self.state().need(seq).live => {}
+                other => return other,
+            }
+        }
+        look()
     }
 
     /// The attempts of a pending delivery.

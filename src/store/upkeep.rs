@@ -179,8 +179,7 @@ impl Writer {
         for (id, first) in changed {
             let accepted = first.and_then(|seq| {
                 let recent = self.shared.recent(seq).map(|event| event.head.accepted);
-                let read =
-                    || Some(self.shared.reader.read(self.shared.place(seq).ok()?).ok()?.0.head.accepted);
+                let read = || Some(self.shared.read(seq).ok()?.0.head.accepted);
                 Some((seq, recent.or_else(read)?))
             });
             if let Some(endpoint) = self.shared.state().endpoints.get_mut(&id) {

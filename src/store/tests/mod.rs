@@ -17,6 +17,7 @@ mod damage;
 mod memory_disk;
 mod model;
 mod port;
+mod power;
 mod space;
 
 pub(super) fn config(dir: &Path) -> StoreConfig {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::disk::Disk;
 use super::memory_disk::MemoryDisk;
 use super::*;
 
@@ -173,4 +174,57 @@ async fn dead_letters_have_a_share_of_their_own() {
     outbox.append(vec![refused(9_999)]).await.unwrap();
     assert_eq!(outbox.ledger(A).dead, 1);
     outbox.close().await;
+}
+
+/// The symptom: "event 20 could not be read back: its bytes are damaged", of an event that had only been copied to the
+/// tail, its old segment deleted, between the look at the books and that at the file.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn an_event_that_is_copied_to_the_tail_while_it_is_read_is_not_lost() {
+    let (dir, disk) = (tempfile::tempdir().unwrap(), MemoryDisk::new());
+    let outbox = with(config(dir.path()), Some(&disk));
+    for number in 0..100 {
+        outbox.append(vec![event(number, 300, &[A])]).await.unwrap();
+    }
+    outbox.close().await;
+    let outbox = with(config(dir.path()), Some(&disk));
+    // The page has looked at the books and now opens the second segment, which then goes.
+    let (opening, opened) = tokio::sync::oneshot::channel();
+    let gone = disk.clone();
+    let hook = move || {
+        let _ = opening.send(());
+        while gone.list().unwrap().iter().any(|(segment, _)| *segment == 2) {
+            std::thread::yield_now();
+        }
+    };
+    *disk.power.on_open.lock().unwrap() = Some((2, Box::new(hook)));
+    let page = {
+        let outbox = outbox.clone();
+        tokio::spawn(async move { outbox.pending_page(A, Seq(40), 1).await.unwrap() })
+    };
+    opened.await.unwrap();
+    for seq in 1..=600 {
+        if seq > 100 {
+            outbox.append(vec![event(seq, 300, &[A])]).await.unwrap();
+        }
+        if !(38..=44).contains(&seq) {
+            outbox.settle(A, Seq(seq), delivered()).await.unwrap();
+        }
+    }
+    let page = page.await.unwrap();
+    assert_eq!(page.deliveries[0].event.body, event(40, 300, &[]).body);
+    assert_eq!(outbox.ledger(A).lost, 0, "{:?}", outbox.stats().warnings);
+    assert_eq!(outbox.pending(A).await, (38..=44).collect::<Vec<_>>());
+    outbox.close().await;
+}
+
+#[tokio::test]
+async fn an_idle_store_knows_the_free_space_from_its_start() {
+    let (dir, disk) = (tempfile::tempdir().unwrap(), MemoryDisk::new());
+    disk.power.capacity.store(1 << 30, Ordering::SeqCst);
+    for _ in 0..2 {
+        let outbox = with(config(dir.path()), Some(&disk));
+        let free = outbox.stats().disk_free_bytes;
+        assert!((1 << 29..=1 << 30).contains(&free), "{free}");
+        outbox.close().await;
+    }
 }
