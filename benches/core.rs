@@ -14,6 +14,7 @@ use waypost::core::delivery::Progress;
 use waypost::core::dispatcher::{Action, Dispatcher, EndpointMemory, Loaded};
 use waypost::core::ids::{EndpointId, Seq};
 use waypost::core::policy::EndpointPolicy;
+use waypost::core::route::Terms;
 use waypost::core::time::{Now, StoreTime, UnixMillis};
 use waypost::core::wheel::Wheel;
 
@@ -101,7 +102,12 @@ fn dispatcher(criterion: &mut Criterion) {
                 match machine.poll(at, &mut rng) {
                     Some(Action::LoadPage { after, limit, .. }) => {
                         let page = (after.0 + 1..=EVENTS.min(after.0 + limit as u64))
-                            .map(|seq| Loaded { seq: Seq(seq), accepted: at, progress: Progress::default() })
+                            .map(|seq| Loaded {
+                                seq: Seq(seq),
+                                accepted: at,
+                                progress: Progress::default(),
+                                terms: Terms::default(),
+                            })
                             .collect();
                         machine.handle_page(id, page, Seq(EVENTS), true, at);
                     }
@@ -115,6 +121,7 @@ fn dispatcher(criterion: &mut Criterion) {
                         machine.handle_settled(id, seq, at);
                         done += 1;
                     }
+                    Some(Action::Redrive { .. }) => machine.handle_redrive(id, None, at),
                     Some(Action::Settle { .. } | Action::Persist { .. }) => {}
                     None => at = at + Duration::from_millis(1),
                 }

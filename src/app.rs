@@ -79,6 +79,7 @@ impl Appliance {
             node: config.node.clone(),
             outbox: outbox.clone(),
             clock: clock.clone(),
+            rules: intake.routes.clone(),
             targets,
             metrics: Arc::clone(&metrics),
             disk_bytes_max: config.store.disk_bytes_max,
@@ -267,7 +268,7 @@ fn rule(route: &RawRoute, endpoint: EndpointId) -> Route {
         devices: route.devices.clone(),
         types: route.types.clone(),
         bbox: route.bbox,
-        ttl: None,
-        supersede: None,
+        ttl: route.ttl.map(|ttl| ttl.0),
+        supersede: route.supersede,
     }
 }

@@ -11,7 +11,9 @@ use super::secret::{self, Secret, SecretError};
 use super::units::{duration_text, size_text};
 use super::{Auth, Config, ConfigError, Endpoint, Fault, Idempotency, Ingest, Store, Tls};
 use crate::core::ids::EndpointName;
-use crate::core::policy::{BudgetPolicy, EndpointPolicy, HoldPolicy, PolicyKind, RetryPolicy, WhenEmpty};
+use crate::core::policy::{
+    BudgetPolicy, EndpointPolicy, HoldPolicy, PolicyKind, RatePolicy, RedrivePolicy, RetryPolicy, WhenEmpty,
+};
 
 /// A key must be remembered longer than a delivery can be retried (RETRY 1.2: window + 6 h).
 const TTL_MARGIN: Duration = Duration::from_hours(6);
@@ -379,6 +381,21 @@ fn policy(c: &mut Checker<'_>, raw: &RawEndpoint, at: &dyn Fn(&str) -> String) -
         retry,
         budget,
         hold,
+        ordered_by: raw.ordered_by,
+        redrive: RedrivePolicy {
+            auto: raw.redrive.auto,
+            per_s: c.real(&at("redrive.per_s"), raw.redrive.per_s, 0.01, 1_000.0),
+        },
+        rate: RatePolicy {
+            requests_per_s: raw
+                .rate
+                .requests_per_s
+                .map(|rate| c.real(&at("rate.requests_per_s"), rate, 0.001, 1e6)),
+            bytes_per_s: raw
+                .rate
+                .bytes_per_s
+                .map(|rate| c.size(&at("rate.bytes_per_s"), rate.0, 64, 16 << 30) as f64),
+        },
         body_check: raw.body_check,
         overrides,
     }
@@ -465,6 +482,9 @@ fn routes(c: &mut Checker<'_>, raw: &Raw) {
         if !raw.endpoint.iter().any(|endpoint| endpoint.name == route.endpoint) {
             let names: Vec<_> = raw.endpoint.iter().map(|endpoint| endpoint.name.as_str()).collect();
             c.fault(key, format!("\"{}\" is no endpoint; there is {}", route.endpoint, names.join(", ")));
+        }
+        if let Some(ttl) = route.ttl {
+            c.time(&format!("route[{index}].ttl"), ttl.0, Duration::from_secs(1), YEAR);
         }
         if let Some([west, south, east, north]) = route.bbox {
             let lon = -180.0..=180.0;

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::units::{Size, Span};
 use crate::clock::ClockTrust;
-use crate::core::policy::{BodyCheck, Jitter, Override, PolicyKind, WhenEmpty, WhenFull};
+use crate::core::policy::{BodyCheck, Jitter, OrderedBy, Override, PolicyKind, WhenEmpty, WhenFull};
+use crate::core::route::Supersede;
 
 fn span(text: &str) -> Span {
     text.parse().expect("invariant: defaults are well-formed")
@@ -219,6 +220,12 @@ pub struct RawEndpoint {
     pub budget: RawBudget,
     /// Hold and probe.
     pub hold: RawHold,
+    /// `none` or `device`.
+    pub ordered_by: OrderedBy,
+    /// Dead letters that send themselves again.
+    pub redrive: RawRedrive,
+    /// Limits on the sending rate.
+    pub rate: RawRate,
     /// Which geometries may go out.
     pub geometry_gate: RawGate,
     /// How a 2xx is believed.
@@ -249,6 +256,9 @@ impl Default for RawEndpoint {
             retry: RawRetry::default(),
             budget: RawBudget::default(),
             hold: RawHold::default(),
+            ordered_by: OrderedBy::None,
+            redrive: RawRedrive::default(),
+            rate: RawRate::default(),
             geometry_gate: RawGate::Valid,
             body_check: BodyCheck::Default,
             verdicts: BTreeMap::new(),
@@ -332,6 +342,34 @@ impl Default for RawHold {
     fn default() -> Self {
         Self { faults: 5, probe_base: span("5s"), probe_cap: span("60s") }
     }
+}
+
+/// `redrive = { … }`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawRedrive {
+    /// Transient dead letters go again by themselves.
+    pub auto: bool,
+    /// So many a second.
+    pub per_s: f64,
+}
+
+impl Default for RawRedrive {
+    fn default() -> Self {
+        Self { auto: true, per_s: 5.0 }
+    }
+}
+
+/// `rate = { … }`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawRate {
+    /// Requests a second; none: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests_per_s: Option<f64>,
+    /// Bytes a second; none: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_per_s: Option<Size>,
 }
 
 /// Which geometries may go out to an endpoint.
@@ -419,4 +457,10 @@ pub struct RawRoute {
     /// `[west, south, east, north]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bbox: Option<[f64; 4]>,
+    /// How long an event is worth sending; after it it is dropped, counted as expired.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<Span>,
+    /// `latest-per-device`: a newer event replaces pending ones of the same device and type.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub supersede: Option<Supersede>,
 }

@@ -104,6 +104,35 @@ pub enum BodyCheck {
     Sta,
 }
 
+/// Whether deliveries wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OrderedBy {
+    /// They do not.
+    #[default]
+    None,
+    /// Those of one device go out one after another, in the order they were accepted.
+    Device,
+}
+
+/// When dead letters send themselves again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RedrivePolicy {
+    /// Whether transient ones do, once the endpoint is well again.
+    pub auto: bool,
+    /// At most so many a second.
+    pub per_s: f64,
+}
+
+/// Limits on what is sent, for receivers and links that cannot take more.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct RatePolicy {
+    /// Requests a second.
+    pub requests_per_s: Option<f64>,
+    /// Bytes a second, requests with their headers.
+    pub bytes_per_s: Option<f64>,
+}
+
 /// A verdict that an operator pins to a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -131,6 +160,12 @@ pub struct EndpointPolicy {
     pub budget: BudgetPolicy,
     /// Hold and probe.
     pub hold: HoldPolicy,
+    /// Order of deliveries.
+    pub ordered_by: OrderedBy,
+    /// Dead letters that send themselves again.
+    pub redrive: RedrivePolicy,
+    /// Limits on the sending rate.
+    pub rate: RatePolicy,
     /// Belief in 2xx.
     pub body_check: BodyCheck,
     /// Pinned verdicts by status.
@@ -173,6 +208,9 @@ impl Default for EndpointPolicy {
                 probe_base: Duration::from_secs(5),
                 probe_cap: Duration::from_mins(1),
             },
+            ordered_by: OrderedBy::None,
+            redrive: RedrivePolicy { auto: true, per_s: 5.0 },
+            rate: RatePolicy::default(),
             body_check: BodyCheck::Default,
             overrides: BTreeMap::new(),
         }

@@ -17,6 +17,24 @@ pub enum Supersede {
     LatestPerDevice,
 }
 
+/// Deliveries that belong together: those of one device, or of one device and type on one route. A digest, for it is
+/// only compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lane(pub u64);
+
+/// What an endpoint's rules say of one delivery beyond that it is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Terms {
+    /// How long after acceptance it is worth sending.
+    pub ttl: Option<Duration>,
+    /// A newer delivery with the same value replaces it while it is pending.
+    pub replaces: Option<Lane>,
+    /// Its device: an endpoint that keeps order sends these one after another.
+    pub order: Option<Lane>,
+    /// Size of its body.
+    pub body_bytes: u32,
+}
+
 /// One rule: every condition that is set must hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
@@ -90,6 +108,30 @@ impl Routes {
         };
         self.endpoints.iter().filter(wanted).copied().collect()
     }
+}
+
+impl Routes {
+    /// What the rules say of an event at `endpoint`. Of several that match, the first one speaks.
+    pub fn terms(&self, endpoint: EndpointId, subject: &Subject<'_>, body_bytes: usize) -> Terms {
+        let mut rules = self.routes.iter().enumerate();
+        let rule = rules.find(|(_, route)| route.endpoint == endpoint && route.matches(subject));
+        let replaces = rule
+            .filter(|(_, route)| route.supersede == Some(Supersede::LatestPerDevice))
+            .map(|(number, _)| lane(&(number, subject.device, subject.event_type)));
+        Terms {
+            ttl: rule.and_then(|(_, route)| route.ttl),
+            replaces,
+            order: Some(lane(&subject.device)),
+            body_bytes: u32::try_from(body_bytes).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+fn lane(of: &impl std::hash::Hash) -> Lane {
+    use std::hash::{DefaultHasher, Hasher as _};
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    Lane(hasher.finish())
 }
 
 /// Whether `glob` covers all of `text`: `*` any run of characters, `?` any one. Time is at most the product of both

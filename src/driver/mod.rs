@@ -17,6 +17,7 @@ pub mod handle;
 mod latency;
 mod link;
 mod notable;
+mod redrive;
 mod status;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -37,6 +38,7 @@ use crate::core::dispatcher::{Action, Dispatcher, EndpointMemory, EndpointStatus
 use crate::core::history::{History, Sample};
 use crate::core::ids::{EndpointId, EndpointName, EventId, Seq};
 use crate::core::policy::EndpointPolicy;
+use crate::core::route::{Routes as Rules, Subject};
 use crate::core::time::StoreTime;
 use crate::metrics::Metrics;
 use crate::sender::{Attempt, HttpSender, Sent};
@@ -88,6 +90,8 @@ pub struct Parts {
     pub clock: Clock,
     /// Endpoints of the config.
     pub targets: Vec<Target>,
+    /// Rules of the routes: what they say of a delivery beyond that it is wanted.
+    pub rules: Rules,
     /// Fed with attempt durations.
     pub metrics: Arc<Metrics>,
     /// The configured limit, for forecasts.
@@ -129,6 +133,10 @@ enum Done {
         limit: usize,
         waits: Result<Vec<Scheduled>, StoreError>,
     },
+    Redriven {
+        endpoint: EndpointId,
+        found: Option<Seq>,
+    },
     Persisted,
     Link(link::Routes),
 }
@@ -149,6 +157,9 @@ pub struct Driver {
     recent_successes: usize,
     recent_changed: bool,
     routes: link::Routes,
+    rules: Rules,
+    /// Where each pass over the dead letters of an endpoint stands.
+    redriven_to: BTreeMap<EndpointId, Seq>,
     commands: mpsc::Receiver<Command>,
     status: watch::Sender<Arc<StatusView>>,
     attempts: watch::Sender<Arc<AttemptsView>>,
@@ -191,6 +202,8 @@ impl Driver {
             recent_successes: 0,
             recent_changed: false,
             routes: link::Routes::default(),
+            rules: parts.rules,
+            redriven_to: BTreeMap::new(),
             commands,
             status,
             attempts,
@@ -300,6 +313,7 @@ impl Driver {
                     });
                 }
                 Action::Settle { endpoint, seq, settlement } => self.settle(endpoint, seq, settlement),
+                Action::Redrive { endpoint } => self.redrive(endpoint),
                 Action::Persist { endpoint, memory } => {
                     let outbox = self.outbox.clone();
                     self.tasks.spawn(async move {
@@ -335,6 +349,20 @@ impl Driver {
         });
     }
 
+    /// Sends the next transient dead letter of an endpoint again.
+    fn redrive(&mut self, endpoint: EndpointId) {
+        let outbox = self.outbox.clone();
+        let after = self.redriven_to.get(&endpoint).map(|seq| (*seq, endpoint));
+        self.tasks.spawn(async move {
+            let found = redrive::next_transient(&outbox, endpoint, after).await;
+            let found = found.unwrap_or_else(|err| {
+                tracing::warn!(error = %err, "the dead letters could not be read; they wait for the next recovery");
+                None
+            });
+            Done::Redriven { endpoint, found }
+        });
+    }
+
     /// Writes a settlement, however often it takes.
     fn settle(&mut self, endpoint: EndpointId, seq: Seq, settlement: Settlement) {
         let outbox = self.outbox.clone();
@@ -367,7 +395,7 @@ impl Driver {
             Ok(Done::Scheduled { endpoint, until, limit, waits: Ok(waits) }) => {
                 let complete =
                     if waits.len() < limit { until } else { waits.last().map_or(until, |wait| wait.due) };
-                let waits = waits.into_iter().map(waiting).collect();
+                let waits = waits.into_iter().map(|wait| waiting(endpoint, wait, &self.rules)).collect();
                 self.dispatcher.handle_scheduled(endpoint, waits, complete, now.store);
             }
             Ok(Done::Scheduled { endpoint, waits: Err(err), .. }) => {
@@ -376,6 +404,13 @@ impl Driver {
             }
             Ok(Done::Unreadable { endpoint, seq }) => self.dispatcher.handle_unread(endpoint, seq, now.store),
             Ok(Done::Gone { endpoint, seq }) => self.dispatcher.handle_lost(endpoint, seq, now.store),
+            Ok(Done::Redriven { endpoint, found }) => {
+                self.dispatcher.handle_redrive(endpoint, found, now.store);
+                match found {
+                    Some(seq) => self.redriven_to.insert(endpoint, seq),
+                    None => self.redriven_to.remove(&endpoint),
+                };
+            }
             Ok(Done::Persisted) => {}
             Ok(Done::Link(routes)) => self.link(routes),
             Err(err) if err.is_cancelled() => {}
@@ -448,7 +483,17 @@ impl Driver {
         let mut loaded = Vec::with_capacity(page.deliveries.len());
         for delivery in page.deliveries {
             let head = &delivery.event.head;
-            loaded.push(Loaded { seq: head.seq, accepted: head.accepted, progress: delivery.progress });
+            let subject = Subject {
+                device: head.device.as_str(),
+                event_type: head.event_type.as_str(),
+                bbox: head.bbox,
+            };
+            loaded.push(Loaded {
+                seq: head.seq,
+                accepted: head.accepted,
+                progress: delivery.progress,
+                terms: self.rules.terms(endpoint, &subject, delivery.event.body.len()),
+            });
             self.bodies.keep(endpoint, delivery.event);
         }
         self.dispatcher.handle_page(endpoint, loaded, page.scanned_to, page.end, now);
@@ -572,8 +617,12 @@ fn attempt_of(event: &StoredEvent, number: u32) -> Attempt {
     }
 }
 
-fn waiting(wait: Scheduled) -> LoadedWaiting {
-    LoadedWaiting { seq: wait.seq, due: wait.due, accepted: wait.accepted, progress: wait.progress }
+fn waiting(endpoint: EndpointId, wait: Scheduled, rules: &Rules) -> LoadedWaiting {
+    let head = &wait.head;
+    let subject =
+        Subject { device: head.device.as_str(), event_type: head.event_type.as_str(), bbox: head.bbox };
+    let terms = rules.terms(endpoint, &subject, wait.body_bytes);
+    LoadedWaiting { seq: head.seq, due: wait.due, accepted: head.accepted, progress: wait.progress, terms }
 }
 
 fn record(memory: EndpointMemory) -> EndpointRecord {

@@ -133,6 +133,7 @@ impl Receiver {
     /// Serves until stopped; while down there is no listener at all, so that connections are refused.
     async fn accept(&self, first: TcpListener) {
         let mut power = self.0.power.subscribe();
+        power.mark_changed(); // it may have been set before this task ran
         let mut listener = Some(first);
         let mut cut = self.0.stop.child_token();
         loop {

@@ -10,6 +10,7 @@ use super::AppState;
 use super::problem::{Failure, Kind};
 use super::views::{self, Names};
 use crate::core::delivery::{End, FailureClass};
+use crate::core::dispatcher::REDRIVES_MAX;
 use crate::core::event::GeometryGate;
 use crate::core::ids::{EndpointId, Seq};
 use crate::store::{DeadFilter, DeadLetter, EndRequest};
@@ -19,8 +20,6 @@ use crate::wire::{
 
 /// Entries of a page, at most.
 const PAGE_MAX: usize = 500;
-/// Times one dead letter is sent again (RETRY 1.4).
-const REDRIVES_MAX: u32 = 3;
 
 /// Query of `GET /v1/dead-letters`.
 #[derive(Clone, Debug, Default, Deserialize)]

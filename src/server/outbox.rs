@@ -140,8 +140,9 @@ async fn step(
         let total = waits.len();
         for wait in waits.into_iter().skip(shown).take(room) {
             let kind = DeliveryStateKind::Waiting(wait.due);
-            page.entries
-                .extend(entry(state, names, (cursor.endpoint, wait.seq), kind, wait.progress, area).await?);
+            page.entries.extend(
+                entry(state, names, (cursor.endpoint, wait.head.seq), kind, wait.progress, area).await?,
+            );
         }
         let shown = (shown + room).min(total);
         let waiting = (shown < total).then_some(shown);

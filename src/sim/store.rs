@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::core::delivery::{DeadReason, End, Progress, Settlement, State, Transition};
 use crate::core::dispatcher::{EndpointMemory, Loaded, LoadedWaiting};
 use crate::core::ids::{EndpointId, Seq};
+use crate::core::route::Terms;
 use crate::core::time::StoreTime;
 
 /// One delivery as it is stored.
@@ -94,7 +95,12 @@ impl ModelStore {
             .take(limit)
             .filter_map(|seq| {
                 let stored = shelf.deliveries.get(seq)?;
-                Some(Loaded { seq: *seq, accepted: stored.accepted, progress: stored.progress.clone() })
+                Some(Loaded {
+                    seq: *seq,
+                    accepted: stored.accepted,
+                    progress: stored.progress.clone(),
+                    terms: Terms::default(),
+                })
             })
             .collect();
         let end = page.len() < limit;
@@ -117,7 +123,13 @@ impl ModelStore {
             .filter_map(|(due, seq)| {
                 let stored = shelf.deliveries.get(seq)?;
                 let progress = stored.progress.clone();
-                Some(LoadedWaiting { seq: *seq, due: *due, accepted: stored.accepted, progress })
+                Some(LoadedWaiting {
+                    seq: *seq,
+                    due: *due,
+                    accepted: stored.accepted,
+                    progress,
+                    terms: Terms::default(),
+                })
             })
             .collect();
         let complete = if waits.len() < limit { until } else { waits.last().map_or(until, |wait| wait.due) };

@@ -13,11 +13,11 @@ use rand_pcg::Pcg64;
 
 use super::Trace;
 use super::receiver::{KINDS, Mood, Receiver};
-use super::store::ModelStore;
+use super::store::{ModelStore, Stored};
 use crate::core::classify::Outcome;
 use crate::core::delivery::{End, FailureClass, Settlement, State};
 use crate::core::dispatcher::{
-    Action, Dispatcher, EndpointStatus, Loaded, LoadedWaiting, READY_MAX, WAITING_MAX,
+    Action, Dispatcher, EndpointStatus, Loaded, LoadedWaiting, READY_MAX, REDRIVES_MAX, WAITING_MAX,
 };
 use crate::core::ids::{EndpointId, Seq};
 use crate::core::policy::PolicyKind;
@@ -478,6 +478,23 @@ impl World {
         }
     }
 
+    /// The oldest transient dead letter goes again, if there is one that may.
+    fn redrive_next(&mut self, endpoint: EndpointId) {
+        let now = self.store_now();
+        let may = |stored: &Stored| {
+            let transient =
+                stored.reason.as_ref().is_some_and(|reason| reason.class == FailureClass::Transient);
+            stored.state == State::Dead && transient && stored.progress.redrives < REDRIVES_MAX
+        };
+        let found = self.store.deliveries(endpoint).find(|(_, stored)| may(stored)).map(|(seq, _)| seq);
+        if let Some(seq) = found {
+            self.store.redrive(endpoint, seq, now);
+        }
+        if let Some(dispatcher) = &mut self.dispatcher {
+            dispatcher.handle_redrive(endpoint, found, now);
+        }
+    }
+
     fn discard(&mut self, endpoint: EndpointId) {
         let newest = self.store.newest().0;
         if newest == 0 {
@@ -534,6 +551,7 @@ impl World {
                     self.after(0, 40, Happening::Scheduled { boot, endpoint, waits, complete });
                 }
                 Action::Settle { endpoint, seq, settlement } => self.write(endpoint, seq, settlement),
+                Action::Redrive { endpoint } => self.redrive_next(endpoint),
                 Action::Persist { endpoint, memory } => self.store.remember(endpoint, memory),
             }
         }

@@ -124,7 +124,8 @@ impl Shared {
             for (&(due, seq), event) in part.iter().zip(events) {
                 if let Some(event) = event {
                     let progress = self.slip(endpoint, seq).progress;
-                    page.push(Scheduled { seq, due, accepted: event.head.accepted, progress });
+                    let (head, body_bytes) = (event.head.clone(), event.body.len());
+                    page.push(Scheduled { head, body_bytes, due, progress });
                 }
             }
         }

@@ -160,14 +160,14 @@ pub struct PendingPage {
 }
 
 /// A delivery between attempts, as persisted in the schedule.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Scheduled {
     /// Which event.
-    pub seq: Seq,
+    pub head: EventHead,
+    /// Size of its body.
+    pub body_bytes: usize,
     /// When its next attempt may start.
     pub due: StoreTime,
-    /// When its event was accepted: the retry window counts from there.
-    pub accepted: StoreTime,
     /// Attempts so far.
     pub progress: Progress,
 }

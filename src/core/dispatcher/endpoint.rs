@@ -9,26 +9,33 @@ use super::super::backoff;
 use super::super::budget::{self, Budget};
 use super::super::classify::{Outcome, Verdict, VerdictKind, classify};
 use super::super::decide::{self, Decision, Facts, decide};
-use super::super::delivery::{AttemptRecord, Settlement};
-use super::super::hold::{Health, HoldReason};
+use super::super::delivery::{AttemptRecord, FailureClass, Settlement};
+use super::super::hold::Health;
 use super::super::ids::{EndpointId, Seq};
-use super::super::policy::{EndpointPolicy, PolicyKind};
+use super::super::policy::{EndpointPolicy, OrderedBy, PolicyKind, RedrivePolicy};
 use super::super::time::{Now, StoreTime};
 use super::super::window::Window;
+use super::pace::Pace;
 use super::queue::{Next, Place, Queue};
 use super::record::{answer_text, remember};
+use super::redrive::{Redrive, WELL_RUN};
 use super::silence::Silence;
-use super::{
-    ATTEMPT_BUCKETS, Action, EndpointMemory, EndpointSnapshot, EndpointStatus, Loaded, LoadedWaiting,
-};
+use super::{ATTEMPT_BUCKETS, Action, EndpointMemory, EndpointStatus, Loaded, LoadedWaiting};
+
+#[path = "snapshot.rs"]
+mod snapshot;
+#[path = "wake.rs"]
+mod wake;
 
 /// How far ahead the schedule is kept in memory; no ordinary delay is longer, only what a Retry-After asks for.
 const HORIZON: Duration = Duration::from_mins(10);
+/// An endpoint that keeps order knows its whole schedule: which device waits decides what may be taken.
+const HORIZON_ORDERED: Duration = Duration::from_hours(24 * 366);
+/// And it has no more between attempts than memory can hold.
+const RETRYING_MAX_ORDERED: u64 = super::WAITING_MAX as u64 / 2;
 /// Settlements that may be under way per slot of the largest window before no more attempts are started: a slow card
 /// slows the endpoint down instead of filling memory.
 const SETTLING_PER_SLOT: usize = 4;
-/// Between two writes of the budget level (RETRY R15).
-const PERSIST_EVERY: Duration = Duration::from_secs(5);
 /// Spread on top of a Retry-After, as a share of it: a fleet that was told the same time does not come as one.
 const RETRY_AFTER_SPREAD: f64 = 0.15;
 
@@ -58,6 +65,8 @@ pub(super) struct Endpoint {
     in_flight: usize,
     settling: usize,
     silence: Silence,
+    pace: Pace,
+    redrive: Redrive,
     clock_trusted: bool,
     /// Settlements that no running attempt asked for.
     queued: VecDeque<Action>,
@@ -92,7 +101,7 @@ impl Endpoint {
         let budget = Budget::new(&policy.budget, restored.budget_tokens, budget::seconds(now));
         Self {
             id,
-            queue: Queue::new(now),
+            queue: Queue::new(now, policy.ordered_by == OrderedBy::Device),
             health: Health::new(policy.hold.clone()),
             window: Window::new(policy.in_flight_max, fixed, now),
             paused: restored.paused,
@@ -106,6 +115,9 @@ impl Endpoint {
             in_flight: 0,
             settling: 0,
             silence: Silence::new(now),
+            pace: Pace::new(policy.rate),
+            // The article knows no redrive.
+            redrive: Redrive::new(RedrivePolicy { auto: policy.redrive.auto && !fixed, ..policy.redrive }),
             clock_trusted: false,
             queued: VecDeque::new(),
             persisted: EndpointMemory { budget_tokens: Some(budget.tokens()), ..restored },
@@ -164,6 +176,7 @@ impl Endpoint {
         self.clock_trusted = now.wall_trusted;
         self.in_flight -= 1;
         self.silence.ended(outcome, latency, self.now);
+        self.pace.ended(outcome, self.now);
         let verdict = classify(outcome, &self.policy, now);
         if probe {
             self.probe_running = false;
@@ -287,6 +300,7 @@ impl Endpoint {
     fn recovered(&mut self) {
         self.window.restart(self.now);
         self.pause_until = self.pause_until.min(self.now);
+        self.redrive.recovered(self.now);
     }
 
     /// The endpoint counts as down. Attempts of the streak are given back: their deliveries go back in line.
@@ -408,6 +422,9 @@ impl Endpoint {
                 (Settlement::RetryAt { due, progress: item.progress.clone() }, Next::Wait(due))
             }
             Decision::Dead { reason, .. } => {
+                if reason.class == FailureClass::Transient {
+                    self.redrive.want();
+                }
                 (Settlement::Dead { reason, progress: item.progress.clone() }, Next::Gone)
             }
         };
@@ -439,9 +456,13 @@ impl Endpoint {
         }
         match next {
             Next::Gone => self.queue.remove(seq),
-            Next::Back => self.queue.place(seq, Place::Ready),
+            Next::Back => {
+                self.queue.place(seq, Place::Ready);
+                self.queue.back_in_line(seq);
+            }
             Next::Wait(due) => {
                 self.queue.wait(seq, due);
+                self.queue.back_in_line(seq);
                 if give_back {
                     self.give_back(seq);
                 }
@@ -478,6 +499,14 @@ impl Endpoint {
         match item.place {
             Place::InFlight { .. } | Place::Settling(_) => item.ended = true,
             Place::Ready | Place::Fresh | Place::Waiting(..) | Place::Due(_) => self.queue.remove(seq),
+        }
+    }
+
+    pub(super) fn handle_redrive(&mut self, found: Option<Seq>, now: StoreTime) {
+        self.now = self.now.max(now);
+        self.redrive.answered(found.is_some(), self.now);
+        if let Some(seq) = found {
+            self.queue.redriven(seq);
         }
     }
 
@@ -526,7 +555,7 @@ impl Endpoint {
             return Some(action);
         }
         let stopped = self.paused || self.disabled;
-        if let Some((until, limit)) = self.queue.next_schedule(self.now, HORIZON) {
+        if let Some((until, limit)) = self.queue.next_schedule(self.now, self.horizon()) {
             return Some(Action::LoadScheduled { endpoint, until, limit });
         }
         let up = !stopped && self.health.hold().is_none();
@@ -535,6 +564,17 @@ impl Endpoint {
         }
         if stopped {
             return None;
+        }
+        if let Some(seq) = self.queue.next_replaced() {
+            return self.drop(seq, Settlement::Superseded);
+        }
+        if self.clock_trusted
+            && let Some(seq) = self.queue.next_outlived(self.now)
+        {
+            return self.drop(seq, Settlement::Expired);
+        }
+        if up && self.is_well() && self.redrive.take(self.now) {
+            return Some(Action::Redrive { endpoint });
         }
         if let Some((seq, accepted)) = self.queue.oldest_ready()
             && decide::expired(&self.policy, accepted, self.now, self.clock_trusted)
@@ -547,8 +587,27 @@ impl Endpoint {
         if up { self.poll_up() } else { self.poll_probe() }
     }
 
+    fn horizon(&self) -> Duration {
+        if self.policy.ordered_by == OrderedBy::Device { HORIZON_ORDERED } else { HORIZON }
+    }
+
+    fn retrying_max(&self) -> u64 {
+        let max = self.policy.retry.retrying_max as u64;
+        if self.policy.ordered_by == OrderedBy::Device { max.min(RETRYING_MAX_ORDERED) } else { max }
+    }
+
+    /// It takes events, and has of late refused none.
+    fn is_well(&self) -> bool {
+        self.passed > 0 && self.recent.trailing_zeros() >= self.recent_len.min(WELL_RUN)
+    }
+
+    /// When the next attempt may start, as far as the receiver and the limits have a say.
+    fn open_at(&self) -> StoreTime {
+        self.pause_until.max(self.pace.next_at(self.now))
+    }
+
     fn poll_up(&mut self) -> Option<Action> {
-        if self.now < self.pause_until || !self.has_room() {
+        if self.now < self.open_at() || !self.has_room() {
             return None;
         }
         if let Some(seq) = self.queue.first_due() {
@@ -571,7 +630,7 @@ impl Endpoint {
                 return self.start(seq, false);
             }
         }
-        if self.queue.retrying() >= self.policy.retry.retrying_max as u64 {
+        if self.queue.retrying() >= self.retrying_max() || !self.queue.order_known() {
             return None;
         }
         let seq = self.queue.next_ready()?;
@@ -607,8 +666,17 @@ impl Endpoint {
         self.queue.place(seq, Place::InFlight { probe });
         self.silence.started(self.in_flight, self.now);
         self.in_flight += 1;
-        let number = self.queue.get(seq)?.progress.attempts + 1;
+        let item = self.queue.get(seq)?;
+        self.pace.started(item.terms.body_bytes, self.now);
+        let number = item.progress.attempts + 1;
         Some(Action::Attempt { endpoint: self.id, seq, number, probe })
+    }
+
+    /// A delivery that has not run ends by itself.
+    fn drop(&mut self, seq: Seq, settlement: Settlement) -> Option<Action> {
+        self.queue.place(seq, Place::Settling(Next::Gone));
+        self.settling += 1;
+        Some(Action::Settle { endpoint: self.id, seq, settlement })
     }
 
     fn expire(&mut self, seq: Seq) -> Option<Action> {
@@ -619,108 +687,9 @@ impl Endpoint {
         Some(Action::Settle { endpoint: self.id, seq, settlement: Settlement::Dead { reason, progress } })
     }
 
-    fn memory(&self) -> EndpointMemory {
-        EndpointMemory {
-            budget_tokens: Some(self.budget.level(budget::seconds(self.now))),
-            paused: self.paused,
-            disabled: self.disabled,
-        }
-    }
-
-    fn persist(&mut self) -> Option<Action> {
-        let flags = (self.paused, self.disabled) != (self.persisted.paused, self.persisted.disabled);
-        let level_due = self.budget_changed && self.now >= self.persisted_at + PERSIST_EVERY;
-        if !flags && !level_due {
-            return None;
-        }
-        let memory = self.memory();
-        self.budget_changed = false;
-        self.persisted_at = self.now;
-        let before = self.persisted.budget_tokens.unwrap_or_default();
-        if !flags && (memory.budget_tokens.unwrap_or_default() - before).abs() < 1.0 {
-            return None;
-        }
-        self.persisted = memory;
-        Some(Action::Persist { endpoint: self.id, memory })
-    }
-
-    pub(super) fn next_wake(&self) -> Option<StoreTime> {
-        let mut wake = self.queue.next_wake(HORIZON, self.paused || self.disabled);
-        let mut at = |time: StoreTime| wake = Some(wake.map_or(time, |other: StoreTime| other.min(time)));
-        if self.budget_changed {
-            at(self.persisted_at + PERSIST_EVERY);
-        }
-        if self.paused || self.disabled {
-            return wake.map(|time| time.max(self.now + Duration::from_millis(1)));
-        }
-        if let Some((_, accepted)) = self.queue.oldest_ready().filter(|_| self.clock_trusted) {
-            at(accepted + self.policy.retry.window + Duration::from_millis(1));
-        }
-        if let Some(hold) = self.health.hold() {
-            if !self.probe_running && self.queue.has_candidate() {
-                at(hold.next_probe);
-            }
-        } else if self.has_room() && self.queue.has_candidate() {
-            if self.pause_until > self.now {
-                at(self.pause_until);
-            } else if self.queue.first_due().is_some()
-                && let Some(wait) = self.budget.wait_for_token(budget::seconds(self.now))
-            {
-                at(self.now + wait);
-            }
-        }
-        // Never now again: whatever could be done now has been polled already.
-        wake.map(|time| time.max(self.now + Duration::from_millis(1)))
-    }
-
     // --- looking ---
 
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight
-    }
-
-    fn status(&self) -> EndpointStatus {
-        if self.disabled {
-            EndpointStatus::Disabled
-        } else if self.paused {
-            EndpointStatus::Paused
-        } else if self.health.hold().is_some() {
-            EndpointStatus::Held
-        } else {
-            EndpointStatus::Up
-        }
-    }
-
-    pub(super) fn snapshot(&self, now: StoreTime) -> EndpointSnapshot {
-        let status = self.status();
-        let hold = self.health.hold().filter(|_| status == EndpointStatus::Held);
-        let (hold_reason, hold_detail) = match status {
-            EndpointStatus::Up => (None, None),
-            EndpointStatus::Held => (hold.map(|hold| hold.reason), hold.map(|hold| hold.detail.clone())),
-            EndpointStatus::Paused => {
-                (Some(HoldReason::Operator), Some("an operator paused it; its data is kept".to_owned()))
-            }
-            EndpointStatus::Disabled => (
-                Some(HoldReason::Config),
-                Some("it answered 410 Gone; its data is kept until an operator resumes it".to_owned()),
-            ),
-        };
-        EndpointSnapshot {
-            status,
-            hold_reason,
-            hold_detail,
-            held_since: hold.map(|hold| hold.since).or(self.paused_since),
-            next_probe: hold.map(|hold| hold.next_probe),
-            in_flight: u32::try_from(self.in_flight).unwrap_or(u32::MAX),
-            window: self.window.limit(),
-            budget_tokens: self.budget.level(budget::seconds(now.max(self.now))),
-            budget_ceiling: self.budget.ceiling(),
-            retrying: self.queue.retrying(),
-            ready: self.queue.ready_len() as u64,
-            attempts: self.attempts,
-            verdicts: self.verdicts.clone(),
-            attempts_by_number: self.attempts_by_number,
-            last_outcome: self.last_outcome.clone(),
-        }
     }
 }

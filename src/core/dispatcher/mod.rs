@@ -9,15 +9,19 @@
 //! [`Dispatcher::handle_unread`]), then write the settlement it
 //! returns and call [`Dispatcher::handle_settled`]; `Settle` → write it, then `handle_settled`; `LoadPage` →
 //! [`Dispatcher::handle_page`] (or [`Dispatcher::handle_page_failed`]); `LoadScheduled` →
-//! [`Dispatcher::handle_scheduled`] (or `handle_scheduled_failed`). `Persist` has none.
+//! [`Dispatcher::handle_scheduled`] (or `handle_scheduled_failed`); `Redrive` → [`Dispatcher::handle_redrive`].
+//! `Persist` has none.
 //!
 //! Invariants: a delivery has at most one attempt running and is never offered again before its settlement is
 //! written; at most [`READY_MAX`] first attempts and [`WAITING_MAX`] waits are in memory per endpoint; endpoints
 //! share nothing.
 
 mod endpoint;
+mod lanes;
+mod pace;
 mod queue;
 mod record;
+mod redrive;
 mod silence;
 
 use std::collections::BTreeMap;
@@ -30,6 +34,7 @@ use super::delivery::{Progress, Settlement};
 use super::hold::HoldReason;
 use super::ids::{EndpointId, Seq};
 use super::policy::EndpointPolicy;
+use super::route::Terms;
 use super::time::{Now, StoreTime};
 use endpoint::Endpoint;
 
@@ -37,6 +42,8 @@ use endpoint::Endpoint;
 pub const READY_MAX: usize = 1024;
 /// Waiting deliveries of an endpoint in memory; the rest stays in the persisted schedule.
 pub const WAITING_MAX: usize = 2048;
+/// Times one dead letter is sent again (RETRY 1.4).
+pub const REDRIVES_MAX: u32 = 3;
 /// Between tries of a read that the store refused.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 /// Buckets of attempts by number: 1 to 7, and "8 and more".
@@ -51,6 +58,8 @@ pub struct Loaded {
     pub accepted: StoreTime,
     /// Attempts so far.
     pub progress: Progress,
+    /// What the rules say of it.
+    pub terms: Terms,
 }
 
 /// A delivery between attempts from the persisted schedule.
@@ -64,6 +73,8 @@ pub struct LoadedWaiting {
     pub accepted: StoreTime,
     /// Attempts so far.
     pub progress: Progress,
+    /// What the rules say of it.
+    pub terms: Terms,
 }
 
 /// What survives a restart of an endpoint, and what [`Action::Persist`] writes.
@@ -117,6 +128,12 @@ pub enum Action {
         seq: Seq,
         /// What to write.
         settlement: Settlement,
+    },
+    /// Send the oldest dead letter again whose class is transient and that was redriven fewer than [`REDRIVES_MAX`]
+    /// times.
+    Redrive {
+        /// Of which endpoint.
+        endpoint: EndpointId,
     },
     /// Remember this across restarts.
     Persist {
@@ -324,6 +341,13 @@ impl Dispatcher {
     pub fn handle_redriven(&mut self, endpoint: EndpointId, lowest: Seq, _now: StoreTime) {
         if let Some(endpoint) = self.endpoints.get_mut(&endpoint) {
             endpoint.queue.redriven(lowest);
+        }
+    }
+
+    /// Answer to [`Action::Redrive`]: which one is pending again, if there was one.
+    pub fn handle_redrive(&mut self, endpoint: EndpointId, found: Option<Seq>, now: StoreTime) {
+        if let Some(endpoint) = self.endpoints.get_mut(&endpoint) {
+            endpoint.handle_redrive(found, now);
         }
     }
 

@@ -15,14 +15,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::delivery::Progress;
 use super::super::ids::Seq;
+use super::super::route::Terms;
 use super::super::time::StoreTime;
 use super::super::wheel::{TimerId, Wheel};
+use super::lanes::Lanes;
 use super::{Loaded, LoadedWaiting, READY_MAX, WAITING_MAX};
 
 /// Below this a lane reads its next page.
 const READY_LOW: usize = READY_MAX / 4;
 /// Ready deliveries of the fresh lane; it only has to bridge the time of one read.
 const FRESH_MAX: usize = READY_MAX / 4;
+/// The same for an endpoint whose deliveries depend on each other: it looks further ahead, so that one device that
+/// waits does not stop the others, and newer events are found that replace older ones. About 4 MiB.
+const LOOK_AHEAD_MAX: usize = 8 * READY_MAX;
 /// Below this the schedule is read again, if it holds more.
 const WAITING_LOW: usize = WAITING_MAX / 2;
 /// A main lane this far behind the newest event gets a fresh lane beside it; so does a fresh lane a new start.
@@ -59,11 +64,19 @@ pub(super) enum Place {
     Settling(Next),
 }
 
+impl Place {
+    /// Nothing is under way for it.
+    fn in_line(self) -> bool {
+        matches!(self, Place::Ready | Place::Fresh | Place::Waiting(..) | Place::Due(_))
+    }
+}
+
 /// A known delivery.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
     pub(super) accepted: StoreTime,
     pub(super) progress: Progress,
+    pub(super) terms: Terms,
     pub(super) place: Place,
     /// Hold number at its last attempt: an older one means that its first attempt after a hold pays nothing.
     pub(super) hold_number: u64,
@@ -90,10 +103,11 @@ pub(super) struct Item {
 }
 
 impl Item {
-    fn new(accepted: StoreTime, progress: Progress, place: Place, hold_number: u64) -> Self {
+    fn new(accepted: StoreTime, progress: Progress, terms: Terms, place: Place, hold_number: u64) -> Self {
         Self {
             accepted,
             progress,
+            terms,
             place,
             hold_number,
             paid: false,
@@ -128,7 +142,14 @@ enum Which {
 #[derive(Debug)]
 pub(super) struct Queue {
     items: BTreeMap<Seq, Item>,
+    lanes: Lanes,
+    /// Whether deliveries depend on each other: they are ordered by device, or newer ones replace older ones.
+    linked: bool,
+    /// Whether they are ordered by device.
+    ordered: bool,
     ready: BTreeSet<Seq>,
+    /// Ready, but an older delivery of their device goes first.
+    blocked: BTreeSet<Seq>,
     fresh: BTreeSet<Seq>,
     due: BTreeSet<(StoreTime, Seq)>,
     wheel: Wheel<Seq>,
@@ -152,10 +173,14 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(now: StoreTime) -> Self {
+    pub(super) fn new(now: StoreTime, ordered: bool) -> Self {
         Self {
             items: BTreeMap::new(),
+            lanes: Lanes::default(),
+            linked: ordered,
+            ordered,
             ready: BTreeSet::new(),
+            blocked: BTreeSet::new(),
             fresh: BTreeSet::new(),
             due: BTreeSet::new(),
             wheel: Wheel::new(now),
@@ -184,7 +209,18 @@ impl Queue {
     }
 
     pub(super) fn ready_len(&self) -> usize {
-        self.ready.len() + self.fresh.len()
+        self.ready.len() + self.blocked.len() + self.fresh.len()
+    }
+
+    /// Ready deliveries of the main lane that may be in memory.
+    fn ready_max(&self) -> usize {
+        if self.linked { LOOK_AHEAD_MAX } else { READY_MAX }
+    }
+
+    /// Whether the main lane should be read on: it never waits for room longer than for a quarter of it.
+    fn ready_low(&self) -> bool {
+        let held = self.ready.len() + self.blocked.len();
+        if self.linked { held < LOOK_AHEAD_MAX - READY_MAX } else { held < READY_LOW }
     }
 
     /// Deliveries between attempts that are known of.
@@ -235,8 +271,9 @@ impl Queue {
             Some(lane) if !lane.end && self.fresh.len() < FRESH_MAX / 2 => {
                 (Which::Fresh, lane.scanned_to, FRESH_MAX - self.fresh.len())
             }
-            _ if !self.main.end && self.ready.len() < READY_LOW => {
-                (Which::Main, self.main.scanned_to, READY_MAX - self.ready.len())
+            _ if !self.main.end && self.ready_low() => {
+                let room = self.ready_max().saturating_sub(self.ready.len() + self.blocked.len());
+                (Which::Main, self.main.scanned_to, room.clamp(1, READY_MAX))
             }
             _ => return None,
         };
@@ -250,7 +287,7 @@ impl Queue {
         match &mut self.fresh_lane {
             None => {
                 let behind = self.newest.0.saturating_sub(self.main.scanned_to.0);
-                if up && self.looked && !self.main.end && behind > FRESH_BEHIND {
+                if up && !self.ordered && self.looked && !self.main.end && behind > FRESH_BEHIND {
                     self.fresh_lane = Some(Lane { scanned_to: self.newest, end: true });
                 }
             }
@@ -260,7 +297,9 @@ impl Queue {
                 *lane = Lane { scanned_to: self.newest, end: true };
                 for seq in std::mem::take(&mut self.fresh) {
                     if seq > self.main.scanned_to {
-                        self.items.remove(&seq);
+                        if let Some(item) = self.items.remove(&seq) {
+                            self.lanes.leave(seq, item.accepted, &item.terms);
+                        }
                     } else {
                         self.ready.insert(seq);
                         if let Some(item) = self.items.get_mut(&seq) {
@@ -291,9 +330,7 @@ impl Queue {
             if let Some(item) = self.items.get_mut(&loaded.seq) {
                 item.seen_again |= item.place == Place::Settling(Next::Gone);
             } else if !self.left_page.contains(&loaded.seq) {
-                self.index(loaded.seq, place);
-                let item = Item::new(loaded.accepted, loaded.progress, place, hold_number);
-                self.items.insert(loaded.seq, item);
+                self.admit(loaded.seq, loaded.accepted, loaded.progress, loaded.terms, place, hold_number);
             }
         }
         self.left_page.clear();
@@ -361,7 +398,7 @@ impl Queue {
             self.forgotten = self.forgotten.saturating_sub(1);
             let timer = self.wheel.insert(wait.due, wait.seq);
             let place = Place::Waiting(timer, wait.due);
-            self.items.insert(wait.seq, Item::new(wait.accepted, wait.progress, place, hold_number));
+            self.admit(wait.seq, wait.accepted, wait.progress, wait.terms, place, hold_number);
         }
         self.left_schedule.clear();
     }
@@ -371,7 +408,36 @@ impl Queue {
         self.read_again_at = again_at;
     }
 
+    /// Whether every wait of the schedule has been read once; an ordered endpoint starts nothing before.
+    pub(super) fn order_known(&self) -> bool {
+        !self.ordered || self.schedule_known_to.is_some()
+    }
+
     // --- moving ---
+
+    fn admit(
+        &mut self,
+        seq: Seq,
+        accepted: StoreTime,
+        progress: Progress,
+        terms: Terms,
+        place: Place,
+        hold_number: u64,
+    ) {
+        let order = terms.order.filter(|_| self.ordered && progress.redrives == 0);
+        let terms = Terms { order, ..terms };
+        self.linked |= terms.replaces.is_some();
+        // An older delivery of the device that comes late (its wait was read after its page) takes the head's place.
+        let head = if self.ordered { self.lanes.head(&terms).filter(|head| *head > seq) } else { None };
+        self.lanes.enter(seq, accepted, &terms);
+        self.items.insert(seq, Item::new(accepted, progress, terms, place, hold_number));
+        self.index(seq, place);
+        if let Some(head) = head
+            && self.ready.remove(&head)
+        {
+            self.blocked.insert(head);
+        }
+    }
 
     /// Waits that are over become due.
     pub(super) fn advance(&mut self, now: StoreTime) {
@@ -387,6 +453,9 @@ impl Queue {
 
     fn index(&mut self, seq: Seq, place: Place) {
         match place {
+            Place::Ready if self.items.get(&seq).is_some_and(|item| self.lanes.blocked(seq, &item.terms)) => {
+                self.blocked.insert(seq);
+            }
             Place::Ready => drop(self.ready.insert(seq)),
             Place::Fresh => drop(self.fresh.insert(seq)),
             Place::Due(due) => drop(self.due.insert((due, seq))),
@@ -398,7 +467,7 @@ impl Queue {
     pub(super) fn place(&mut self, seq: Seq, place: Place) {
         let Some(item) = self.items.get_mut(&seq) else { return };
         match std::mem::replace(&mut item.place, place) {
-            Place::Ready => drop(self.ready.remove(&seq)),
+            Place::Ready => drop(self.ready.remove(&seq) || self.blocked.remove(&seq)),
             Place::Fresh => drop(self.fresh.remove(&seq)),
             Place::Due(due) => drop(self.due.remove(&(due, seq))),
             Place::Waiting(timer, _) => drop(self.wheel.cancel(timer)),
@@ -424,6 +493,11 @@ impl Queue {
     pub(super) fn remove(&mut self, seq: Seq) {
         self.place(seq, Place::Settling(Next::Gone));
         let Some(item) = self.items.remove(&seq) else { return };
+        if let Some(next) = self.lanes.leave(seq, item.accepted, &item.terms)
+            && self.blocked.remove(&next)
+        {
+            self.ready.insert(next);
+        }
         if self.loading.is_some() {
             self.left_page.insert(seq);
         }
@@ -432,6 +506,44 @@ impl Queue {
         }
         if item.seen_again {
             self.redriven(seq);
+        }
+    }
+
+    // --- ending by themselves ---
+
+    /// A delivery in line that a newer one has replaced. One that runs is seen to when it comes back.
+    pub(super) fn next_replaced(&mut self) -> Option<Seq> {
+        while let Some(seq) = self.lanes.next_replaced() {
+            if self.items.get(&seq).is_some_and(|item| item.place.in_line()) {
+                return Some(seq);
+            }
+        }
+        None
+    }
+
+    /// A delivery in line that is worth nothing any more.
+    pub(super) fn next_outlived(&mut self, now: StoreTime) -> Option<Seq> {
+        while let Some((at, seq)) = self.lanes.first_end().filter(|(at, _)| *at < now) {
+            self.lanes.end_seen(at, seq);
+            if self.items.get(&seq).is_some_and(|item| item.place.in_line()) {
+                return Some(seq);
+            }
+        }
+        None
+    }
+
+    /// When the next delivery is worth nothing any more.
+    pub(super) fn first_end(&self) -> Option<StoreTime> {
+        self.lanes.first_end().map(|(at, _)| at)
+    }
+
+    /// It is in line again: what was put off while its attempt ran may be due now.
+    pub(super) fn back_in_line(&mut self, seq: Seq) {
+        let Some(item) = self.items.get(&seq) else { return };
+        let (accepted, terms) = (item.accepted, item.terms);
+        self.lanes.watch_end(seq, accepted, &terms);
+        if self.lanes.is_replaced(seq, &terms) {
+            self.lanes.replaced_again(seq);
         }
     }
 
@@ -494,7 +606,7 @@ impl Queue {
     /// When something changes here by time alone.
     pub(super) fn next_wake(&self, horizon: std::time::Duration, stopped: bool) -> Option<StoreTime> {
         let refill = if self.loading_schedule { None } else { self.schedule_refill_at(horizon) };
-        let unread = !stopped && self.loading.is_none() && !self.main.end && self.ready.len() < READY_LOW;
+        let unread = !stopped && self.loading.is_none() && !self.main.end && self.ready_low();
         let again = unread.then_some(self.read_again_at);
         [self.wheel.next_deadline(), refill.map(|at| at.max(self.read_again_at)), again]
             .into_iter()

@@ -20,6 +20,9 @@ struct Bench {
     now: StoreTime,
     store: BTreeMap<Seq, (State, Progress)>,
     dead: BTreeMap<Seq, String>,
+    terms: BTreeMap<Seq, Terms>,
+    ended: BTreeMap<Seq, Settlement>,
+    redriven: Vec<(StoreTime, Seq)>,
     newest: u64,
 }
 
@@ -34,6 +37,9 @@ impl Bench {
             now,
             store: BTreeMap::new(),
             dead: BTreeMap::new(),
+            terms: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            redriven: Vec::new(),
             newest: 0,
         };
         assert!(bench.attempts().is_empty());
@@ -64,6 +70,7 @@ impl Bench {
                             seq: *seq,
                             accepted: StoreTime(1_000_000),
                             progress: progress.clone(),
+                            terms: self.terms.get(seq).copied().unwrap_or_default(),
                         })
                         .collect();
                     let end = pending.len() < limit;
@@ -74,6 +81,7 @@ impl Bench {
                     self.dispatcher.handle_scheduled(ENDPOINT, Vec::new(), until, self.now);
                 }
                 Action::Settle { seq, settlement, .. } => self.write(seq, settlement),
+                Action::Redrive { .. } => self.redrive(),
                 Action::Persist { .. } => {}
             }
         }
@@ -94,9 +102,21 @@ impl Bench {
             }
             Settlement::Delivered { .. } | Settlement::Expired | Settlement::Superseded => {
                 self.store.remove(&seq);
+                self.ended.insert(seq, settlement);
             }
         }
         self.dispatcher.handle_settled(ENDPOINT, seq, self.now);
+    }
+
+    /// Sends the oldest dead letter again.
+    fn redrive(&mut self) {
+        let found = self.dead.pop_first().map(|(seq, _)| seq);
+        if let Some(seq) = found {
+            let progress = Progress { attempts: 6, redrives: 1, ..Progress::default() };
+            self.store.insert(seq, (State::Pending, progress));
+            self.redriven.push((self.now, seq));
+        }
+        self.dispatcher.handle_redrive(ENDPOINT, found, self.now);
     }
 
     fn outcome(&mut self, seq: Seq, outcome: &Outcome) {
@@ -390,7 +410,187 @@ fn an_attempt_of_a_settled_delivery_is_never_made_again() {
     assert!(matches!(action, Some(Action::LoadPage { .. })), "{action:?}");
     // ... but handled only after it has been delivered.
     bench.answer(Seq(1), 200);
-    let stale = Loaded { seq: Seq(1), accepted: bench.now, progress: Progress::default() };
+    let stale =
+        Loaded { seq: Seq(1), accepted: bench.now, progress: Progress::default(), terms: Terms::default() };
     bench.dispatcher.handle_page(ENDPOINT, vec![stale], Seq(1), true, bench.now);
     assert!(bench.attempts().is_empty());
+}
+
+/// Terms as the routes give them, with numbers for devices.
+fn terms(device: u64, ttl: Option<Duration>, supersede: bool) -> Terms {
+    use super::super::route::Lane;
+    Terms { ttl, replaces: supersede.then_some(Lane(device)), order: Some(Lane(device)), body_bytes: 100 }
+}
+
+fn ordered() -> EndpointPolicy {
+    EndpointPolicy { ordered_by: super::super::policy::OrderedBy::Device, ..EndpointPolicy::default() }
+}
+
+#[test]
+fn events_of_a_device_go_out_one_after_another_and_devices_do_not_wait_for_each_other() {
+    let mut bench = Bench::new(ordered());
+    for seq in 1..=6 {
+        bench.terms.insert(Seq(seq), terms(seq % 2, None, false));
+    }
+    bench.append(6);
+    let numbers =
+        |attempts: Vec<(Seq, u32, bool)>| attempts.iter().map(|(seq, ..)| seq.0).collect::<Vec<_>>();
+    assert_eq!(numbers(bench.attempts()), [1, 2]);
+    bench.answer(Seq(2), 200);
+    assert_eq!(numbers(bench.attempts()), [4]);
+    bench.answer(Seq(1), 425);
+    bench.answer(Seq(4), 200);
+    assert_eq!(numbers(bench.attempts()), [6], "the device of 1 waits for its retry");
+    bench.answer(Seq(6), 200);
+    assert_eq!(numbers(bench.next_attempts()), [1]);
+    bench.answer(Seq(1), 422);
+    assert_eq!(bench.dead.len(), 1);
+    assert_eq!(numbers(bench.attempts()), [3], "what is refused for good leaves its lane");
+    bench.answer(Seq(3), 200);
+    assert_eq!(numbers(bench.attempts()), [5]);
+}
+
+#[test]
+fn order_holds_over_an_outage() {
+    let mut bench = Bench::new(ordered());
+    for seq in 1..=300 {
+        bench.terms.insert(Seq(seq), terms(seq % 3, None, false));
+    }
+    bench.append(300);
+    let mut delivered: [Vec<u64>; 3] = Default::default();
+    let start = bench.now;
+    while !bench.store.is_empty() {
+        let down = bench.now.since(start) < Duration::from_mins(5);
+        for (seq, ..) in bench.next_attempts() {
+            bench.now = bench.now + Duration::from_millis(3);
+            bench.answer(seq, if down { 503 } else { 200 });
+            if !down {
+                delivered[seq.0 as usize % 3].push(seq.0);
+            }
+        }
+    }
+    for line in &delivered {
+        assert_eq!(line.len(), 100);
+        assert!(line.is_sorted(), "{line:?}");
+    }
+}
+
+#[test]
+fn a_newer_event_replaces_the_pending_one_of_its_device_and_no_other() {
+    let mut bench = Bench::new(EndpointPolicy::default());
+    bench.append(5);
+    for (seq, ..) in bench.attempts() {
+        bench.answer(seq, 503);
+    }
+    assert_eq!(bench.snapshot().status, EndpointStatus::Held);
+    for seq in 6..=3005 {
+        // Ten devices send pings; every hundredth event is none.
+        let ping = seq % 100 != 0;
+        bench.terms.insert(Seq(seq), terms(seq % 10, None, ping));
+    }
+    bench.append(3000);
+    bench.attempts();
+    let left: Vec<u64> = bench.store.keys().map(|seq| seq.0).collect();
+    assert_eq!(left.len(), 5 + 30 + 10, "{left:?}");
+    assert_eq!(left[left.len() - 5..], [3001, 3002, 3003, 3004, 3005]);
+    assert!(bench.ended.values().all(|end| *end == Settlement::Superseded));
+    assert_eq!(bench.ended.len(), 3005 - left.len());
+}
+
+#[test]
+fn a_ping_that_was_replaced_while_it_ran_is_not_sent_again() {
+    let mut bench = Bench::new(EndpointPolicy::default());
+    bench.terms.insert(Seq(1), terms(1, None, true));
+    bench.terms.insert(Seq(2), terms(1, None, true));
+    bench.append(1);
+    assert_eq!(bench.attempts().len(), 1);
+    bench.append(1);
+    assert_eq!(bench.attempts().len(), 1);
+    bench.answer(Seq(1), 500);
+    bench.attempts();
+    assert_eq!(bench.ended.get(&Seq(1)), Some(&Settlement::Superseded));
+    bench.answer(Seq(2), 200);
+    assert!(bench.store.is_empty());
+}
+
+#[test]
+fn an_event_that_is_older_than_its_route_allows_is_dropped_with_a_trusted_clock_only() {
+    for trusted in [true, false] {
+        let mut bench = Bench::new(EndpointPolicy::default());
+        bench.dispatcher.handle_clock(trusted);
+        for seq in 1..=5 {
+            let ttl = (seq <= 3).then_some(Duration::from_mins(1));
+            bench.terms.insert(Seq(seq), terms(seq, ttl, false));
+        }
+        bench.append(5);
+        let probes = bench.attempts();
+        bench.dispatcher.handle_clock(trusted);
+        for (seq, ..) in probes {
+            let now = Now { store: bench.now, wall: UnixMillis(0), wall_trusted: trusted };
+            let refused =
+                Outcome::Transport { kind: TransportKind::Refused, bytes_sent: false, reused: false };
+            let latency = Duration::from_millis(1);
+            let settlement =
+                bench.dispatcher.handle_outcome(ENDPOINT, seq, &refused, latency, now, &mut bench.rng);
+            bench.write(seq, settlement.unwrap());
+        }
+        bench.now = StoreTime(1_000_000) + Duration::from_secs(59);
+        bench.dispatcher.handle_pause(ENDPOINT, bench.now);
+        assert!(bench.attempts().is_empty() && bench.ended.is_empty());
+        bench.dispatcher.handle_resume(ENDPOINT, bench.now);
+        bench.now = StoreTime(1_000_000) + Duration::from_secs(61);
+        bench.attempts();
+        let expired = bench.ended.values().filter(|end| **end == Settlement::Expired).count();
+        assert_eq!(expired, if trusted { 3 } else { 0 });
+    }
+}
+
+#[test]
+fn transient_dead_letters_go_again_once_the_endpoint_is_well_at_five_a_second() {
+    let mut policy = EndpointPolicy::default();
+    policy.retry.attempts_max = 1;
+    policy.hold.faults = 1000;
+    let mut bench = Bench::new(policy);
+    bench.append(27);
+    bench.attempts();
+    for seq in 1..=8 {
+        bench.answer(Seq(seq), 500);
+    }
+    for seq in 9..=27 {
+        bench.answer(Seq(seq), 200);
+    }
+    assert!(bench.attempts().is_empty());
+    assert_eq!(bench.dead.len(), 8);
+    assert!(bench.redriven.is_empty(), "19 in a row passed: it may still be unwell");
+    bench.append(1);
+    bench.attempts();
+    bench.answer(Seq(28), 200);
+    let before = bench.now;
+    while !bench.store.is_empty() || !bench.dead.is_empty() {
+        for (seq, number, _) in bench.next_attempts() {
+            assert_eq!(number, 7, "attempts are counted on");
+            bench.answer(seq, 200);
+        }
+    }
+    let (times, letters): (Vec<_>, Vec<_>) = bench.redriven.iter().map(|(at, seq)| (*at, seq.0)).unzip();
+    assert_eq!(letters, [1, 2, 3, 4, 5, 6, 7, 8], "the oldest first");
+    assert!(times[0].since(before) <= Duration::from_millis(1));
+    assert!(times.windows(2).all(|pair| pair[1].since(pair[0]) >= Duration::from_millis(199)), "{times:?}");
+}
+
+#[test]
+fn a_rate_limit_is_kept_to_in_a_drain_too() {
+    let mut policy = EndpointPolicy::default();
+    policy.rate.requests_per_s = Some(20.0);
+    let mut bench = Bench::new(policy);
+    bench.append(2000);
+    let start = bench.now;
+    let mut sent = 0;
+    while bench.now.since(start) < Duration::from_secs(30) {
+        for (seq, ..) in bench.next_attempts() {
+            sent += 1;
+            bench.answer(seq, 200);
+        }
+    }
+    assert!((595..=605).contains(&sent), "{sent} in 30 s at 20/s");
 }

@@ -329,6 +329,8 @@ impl<'a> Fleet<'a> {
                     appliance.dispatcher.handle_scheduled(ENDPOINT, waits, complete, now);
                 }
                 Action::Settle { seq, settlement, .. } => self.write(index, seq, settlement),
+                // A fleet forgets its dead letters.
+                Action::Redrive { .. } => appliance.dispatcher.handle_redrive(ENDPOINT, None, now),
                 Action::Persist { .. } => {}
             }
         }

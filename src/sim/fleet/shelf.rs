@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::core::delivery::{End, Progress, Settlement, State, Transition};
 use crate::core::dispatcher::{Loaded, LoadedWaiting};
 use crate::core::ids::Seq;
+use crate::core::route::Terms;
 use crate::core::time::StoreTime;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +74,7 @@ impl Shelf {
                 seq: Seq(seq),
                 accepted: StoreTime(u64::from(entry.accepted_ms)),
                 progress: self.progress(Seq(seq)),
+                terms: Terms::default(),
             })
             .collect();
         let end = page.len() < limit;
@@ -91,6 +93,7 @@ impl Shelf {
                 due: *due,
                 accepted: self.accepted(*seq),
                 progress: self.progress(*seq),
+                terms: Terms::default(),
             })
             .collect();
         let complete = if waits.len() < limit { until } else { waits.last().map_or(until, |wait| wait.due) };

@@ -88,7 +88,7 @@ async fn waits_dead_letters_and_redrives_keep_their_story() {
     let (outbox, _, _hand) = opened(dir.path(), small());
     assert_eq!(outbox.pending(A).await, [1]);
     let waits = outbox.scheduled(A, due, 10).await.unwrap();
-    assert_eq!((waits[0].seq, waits[0].due, &waits[0].progress), (Seq(2), due, &progress));
+    assert_eq!((waits[0].head.seq, waits[0].due, &waits[0].progress), (Seq(2), due, &progress));
     assert!(outbox.scheduled(A, StoreTime(89_999), 10).await.unwrap().is_empty());
     let page = outbox.dead_letters(DeadFilter::default(), None, 10).await.unwrap();
     let listed: Vec<_> =
