@@ -566,12 +566,12 @@ impl Endpoint {
             return None;
         }
         if let Some(seq) = self.queue.next_replaced() {
-            return self.drop(seq, Settlement::Superseded);
+            return Some(self.end_unsent(seq, Settlement::Superseded));
         }
         if self.clock_trusted
             && let Some(seq) = self.queue.next_outlived(self.now)
         {
-            return self.drop(seq, Settlement::Expired);
+            return Some(self.end_unsent(seq, Settlement::Expired));
         }
         if up && self.is_well() && self.redrive.take(self.now) {
             return Some(Action::Redrive { endpoint });
@@ -673,18 +673,16 @@ impl Endpoint {
     }
 
     /// A delivery that has not run ends by itself.
-    fn drop(&mut self, seq: Seq, settlement: Settlement) -> Option<Action> {
+    fn end_unsent(&mut self, seq: Seq, settlement: Settlement) -> Action {
         self.queue.place(seq, Place::Settling(Next::Gone));
         self.settling += 1;
-        Some(Action::Settle { endpoint: self.id, seq, settlement })
+        Action::Settle { endpoint: self.id, seq, settlement }
     }
 
     fn expire(&mut self, seq: Seq) -> Option<Action> {
-        self.queue.place(seq, Place::Settling(Next::Gone));
-        self.settling += 1;
         let progress = self.queue.get(seq)?.progress.clone();
         let reason = decide::window_over_reason(&self.policy);
-        Some(Action::Settle { endpoint: self.id, seq, settlement: Settlement::Dead { reason, progress } })
+        Some(self.end_unsent(seq, Settlement::Dead { reason, progress }))
     }
 
     // --- looking ---
