@@ -36,6 +36,10 @@ const SERVER_STOP_MAX: Duration = Duration::from_secs(4);
 /// How long the last checkpoint may take before the process leaves it to the next start.
 const CLOSE_MAX: Duration = Duration::from_secs(4);
 
+/// A call of the store to the system that takes longer than this ends the process (STORAGE section 2).
+const STALL_MAX: Duration = Duration::from_secs(10);
+const STALL_LOOK_EVERY: Duration = Duration::from_secs(1);
+
 /// The runtime that the appliance wants: two workers are enough for a gateway; disk waits on its own threads.
 pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
@@ -123,6 +127,13 @@ impl Appliance {
             () = stop.cancelled() => None,
             _ = &mut driver => Some("the delivery loop"),
             _ = &mut server => Some("the server"),
+            stalled = stalled(|| outbox.stalled_for(), STALL_LOOK_EVERY) => {
+                tracing::error!(stalled_s = stalled.as_secs(), "the disk does not answer; the process ends");
+                anyhow::bail!(
+                    "the disk has not answered for {} s; look at the device that holds the data directory (dmesg); start again, nothing accepted is lost",
+                    stalled.as_secs()
+                );
+            }
         };
         if let Some(part) = died {
             // Leave the store as it is: everything accepted is synced, and the next start recovers.
@@ -139,6 +150,17 @@ impl Appliance {
             tracing::warn!("the last checkpoint takes long; the next start replays the log");
         }
         Ok(())
+    }
+}
+
+/// Returns when the store has been inside one call to the system for too long.
+async fn stalled(stalled_for: impl Fn() -> Option<Duration>, look_every: Duration) -> Duration {
+    let mut look = tokio::time::interval(look_every);
+    loop {
+        look.tick().await;
+        if let Some(stalled) = stalled_for().filter(|stalled| *stalled > STALL_MAX) {
+            return stalled;
+        }
     }
 }
 
@@ -270,5 +292,28 @@ fn rule(route: &RawRoute, endpoint: EndpointId) -> Route {
         bbox: route.bbox,
         ttl: route.ttl.map(|ttl| ttl.0),
         supersede: route.supersede,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// A disk that takes long now and then is waited for; one that hangs ends the process.
+    #[tokio::test]
+    async fn a_disk_that_hangs_is_given_up_after_ten_seconds() {
+        let looks = Cell::new(0);
+        let stalled_for = || {
+            looks.set(looks.get() + 1);
+            match looks.get() {
+                look @ 1..10 => Some(Duration::from_secs(look)),
+                10..20 => None,
+                look => Some(Duration::from_secs(look - 20)),
+            }
+        };
+        assert_eq!(stalled(stalled_for, Duration::from_millis(1)).await, Duration::from_secs(11));
+        assert_eq!(looks.get(), 31);
     }
 }

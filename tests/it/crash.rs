@@ -32,6 +32,8 @@ fn feature(writer: u64, number: u64, size: usize) -> Bytes {
     ))
 }
 
+/// `WAYPOST_KILLS=500 cargo test --release --test it -- crash` is the long form.
+///
 /// Killed at random moments under load, restarted each time: nothing answered 2xx is missing at the end, no key has two
 /// bodies, and at most what was in flight is repeated per kill.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -41,8 +43,11 @@ async fn killed_at_random_moments_under_load_nothing_acknowledged_is_lost() {
     let data = dir.path().join("data");
     let receiver = receiver::ok().await;
     let acknowledged: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+    let mut slowest = Duration::ZERO;
     for round in 0..rounds() {
+        let begun = tokio::time::Instant::now();
         let process = Process::start(&receiver.url(), &data);
+        slowest = slowest.max(begun.elapsed());
         let mut writers = tokio::task::JoinSet::new();
         for writer in 0..4 {
             let client = process.client();
@@ -66,6 +71,8 @@ async fn killed_at_random_moments_under_load_nothing_acknowledged_is_lost() {
         process.kill();
         while writers.join_next().await.is_some() {}
     }
+    println!("ready at most {slowest:?} after a kill");
+    assert!(slowest <= Duration::from_secs(10), "{slowest:?}");
     let process = Process::start(&receiver.url(), &data);
     let status =
         wait_status(&process.client(), Duration::from_secs(60), |status| status.ledger.pending == 0).await;

@@ -99,6 +99,10 @@ async fn check(dir: &Path, what: &str) -> (u64, u64) {
     (lost, stats.quarantined_bytes)
 }
 
+fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    files(dir).into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+}
+
 struct Bench {
     whole: tempfile::TempDir,
 }
@@ -113,8 +117,16 @@ impl Bench {
     async fn damaged(&self, what: &str, damage: impl FnOnce(&Path)) -> (u64, u64) {
         let dir = tempfile::tempdir().unwrap();
         copy(self.whole.path(), dir.path());
+        let sound = verify(dir.path()).unwrap();
         damage(dir.path());
+        let before = contents(dir.path());
+        let found = verify(dir.path()).unwrap();
+        assert!(contents(dir.path()) == before, "{what}: verify changed something");
+        let new = found.damages.iter().any(|one| !sound.damages.contains(one));
         let result = check(dir.path(), what).await;
+        // A cut that takes only spare room hurts nothing, and nothing is found.
+        let hurts = result != (0, 0) || what.starts_with("FORMAT") || what.starts_with("sled/db");
+        assert!(new || !hurts, "{what}: verify did not find it: {:?}", found.damages);
         println!("{what}: lost {}, set aside {} bytes", result.0, result.1);
         result
     }
