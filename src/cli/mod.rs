@@ -13,6 +13,7 @@ pub mod key;
 mod lint;
 mod outbox;
 mod output;
+mod plan;
 pub mod receive;
 mod run;
 mod send;
@@ -82,6 +83,8 @@ enum Command {
     Endpoint(endpoint::EndpointArgs),
     /// Validate a config, and with --store and --net what it names
     Check(check::CheckArgs),
+    /// Size retries, budget, disk and drain for an outage, by simulating it
+    Plan(Box<plan::PlanArgs>),
     /// Print the idempotency key of each feature on stdin
     Key(key::KeyArgs),
     /// Judge the geometry of each feature
@@ -178,6 +181,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Dlq(args) => block_on(dlq::run(args)),
         Command::Endpoint(args) => block_on(endpoint::run(args)),
         Command::Check(args) => check::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Key(args) => key::run(&args),
         Command::Lint(args) => lint::run(&args),
         Command::Store(args) => store::run(&args),

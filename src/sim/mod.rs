@@ -11,6 +11,7 @@
 
 pub mod fleet;
 pub mod models;
+pub mod plan;
 mod receiver;
 pub mod store;
 pub mod world;

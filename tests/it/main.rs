@@ -14,6 +14,7 @@ mod keys;
 mod lint;
 mod models;
 mod outage;
+mod plan;
 mod policy;
 mod receiver;
 mod repair;

@@ -17,6 +17,7 @@ use super::super::time::{Now, StoreTime};
 use super::super::window::Window;
 use super::pace::Pace;
 use super::queue::{Next, Place, Queue};
+use super::recent::Recent;
 use super::record::{answer_text, remember};
 use super::redrive::{Redrive, WELL_RUN};
 use super::silence::Silence;
@@ -38,10 +39,6 @@ const RETRYING_MAX_ORDERED: u64 = super::WAITING_MAX as u64 / 2;
 const SETTLING_PER_SLOT: usize = 4;
 /// Spread on top of a Retry-After, as a share of it: a fleet that was told the same time does not come as one.
 const RETRY_AFTER_SPREAD: f64 = 0.15;
-
-/// Attempts within which two refusals of different deliveries are one receiver's overload: a drain is full of them, though
-/// a box may see none in a hundred attempts.
-const OVERLOAD_LOOK_BACK: u64 = 1000;
 
 /// State of one endpoint.
 #[derive(Debug)]
@@ -76,14 +73,7 @@ pub(super) struct Endpoint {
     /// Latest time seen.
     now: StoreTime,
     passed: u64,
-    /// One bit per attempt of late, newest lowest; set if it failed. Attempts whose end says nothing are left out.
-    recent: u128,
-    /// How many bits of it count.
-    recent_len: u32,
-    /// Attempts that were ever noted there.
-    noted: u64,
-    /// The last two deliveries that the receiver refused for overload, the last one first, with `noted` then.
-    overloads: [Option<(Seq, u64)>; 2],
+    recent: Recent,
     attempts: u64,
     verdicts: BTreeMap<VerdictKind, u64>,
     attempts_by_number: [u64; ATTEMPT_BUCKETS],
@@ -125,10 +115,7 @@ impl Endpoint {
             budget_changed: false,
             now,
             passed: 0,
-            recent: 0,
-            recent_len: 0,
-            noted: 0,
-            overloads: [None; 2],
+            recent: Recent::default(),
             attempts: 0,
             verdicts: BTreeMap::new(),
             attempts_by_number: [0; ATTEMPT_BUCKETS],
@@ -216,7 +203,7 @@ impl Endpoint {
         }
         if verdict.kind == VerdictKind::Delivered {
             self.passed += 1;
-            self.note(false);
+            self.recent.note(false);
             self.budget.success(budget::seconds(now));
             self.budget_changed = true;
             self.window.passed(now);
@@ -251,7 +238,7 @@ impl Endpoint {
         if verdict.kind == VerdictKind::Terminal {
             self.window.passed(now); // it took the event well enough to refuse it
         } else {
-            self.note(true);
+            self.recent.note(true);
         }
         if verdict.kind == VerdictKind::Disabled {
             self.disabled = true;
@@ -264,36 +251,6 @@ impl Endpoint {
         if self.health.failed(seq, verdict, complete && known <= failing, now, rng) {
             self.tripped(seq);
         }
-    }
-
-    /// Remember how an attempt of an endpoint that is up went.
-    fn note(&mut self, failed: bool) {
-        self.recent = self.recent << 1 | u128::from(failed);
-        self.recent_len = (self.recent_len + 1).min(u128::BITS);
-        self.noted += 1;
-    }
-
-    /// Remember that the receiver refused a delivery for overload; true if it did so of late with another one as well.
-    fn overloaded(&mut self, seq: Seq) -> bool {
-        if self.overloads[0].is_none_or(|(last, _)| last != seq) {
-            self.overloads[1] = self.overloads[0];
-        }
-        self.overloads[0] = Some((seq, self.noted));
-        self.overloads[1].is_some_and(|(_, noted)| noted + OVERLOAD_LOOK_BACK >= self.noted)
-    }
-
-    /// Upper bound (two standard errors) of the share of attempts that fail of late, without those of one delivery: the
-    /// share seen in so few may be far below what the receiver really refuses. Failures of its own that are too old to
-    /// count are not taken off again: it may have waited longer than the look-back reaches. Of a receiver that is at its
-    /// limit, not even "none of 128" is taken to the letter (Agresti and Coull's interval).
-    fn failed_share(&self, own_failures: &[u64], overloaded: bool) -> f64 {
-        let oldest = self.noted.saturating_sub(u64::from(u128::BITS));
-        let own = own_failures.iter().filter(|noted| **noted > oldest).count() as u32;
-        let (more_failed, more) = if overloaded { (2.0, 4.0) } else { (0.0, 0.0) };
-        let failed = f64::from(self.recent.count_ones().saturating_sub(own)) + more_failed;
-        let all = f64::from(self.recent_len.saturating_sub(own).max(1)) + more;
-        let share = failed / all;
-        share + 2.0 * (share * (1.0 - share).max(0.0) / all).sqrt()
     }
 
     /// The endpoint takes events again: one attempt, then a ramp.
@@ -332,7 +289,7 @@ impl Endpoint {
 
     fn decide(&mut self, seq: Seq, verdict: &Verdict, rng: &mut impl Rng) -> Option<Decision> {
         let passed = self.passed;
-        let noted = self.noted;
+        let noted = self.recent.number();
         let hold = self.health.hold();
         let held = hold.is_some() || self.disabled;
         let storm = hold.is_some_and(|hold| hold.storm.is_some() && hold.storm == verdict.status);
@@ -343,8 +300,8 @@ impl Endpoint {
             item.passed_before.get_or_insert(passed);
         }
         let refused = matches!(verdict.kind, VerdictKind::Throttle | VerdictKind::Hold);
-        let overloaded = refused && self.overloaded(seq);
-        let others_failed_share = self.failed_share(&self.queue.get(seq)?.failures_noted, overloaded);
+        let overloaded = refused && self.recent.overloaded(seq);
+        let others_failed_share = self.recent.failed_share(&self.queue.get(seq)?.failures_noted, overloaded);
         let item = self.queue.get_mut(seq)?;
         let others_passed = item.passed_before.map_or(0, |before| passed - before);
         let poison = self.policy.kind == PolicyKind::Edge
@@ -598,7 +555,7 @@ impl Endpoint {
 
     /// It takes events, and has of late refused none.
     fn is_well(&self) -> bool {
-        self.passed > 0 && self.recent.trailing_zeros() >= self.recent_len.min(WELL_RUN)
+        self.passed > 0 && self.recent.passes_in_a_row() >= WELL_RUN.min(self.recent.len())
     }
 
     /// When the next attempt may start, as far as the receiver and the limits have a say.

@@ -20,6 +20,7 @@ mod endpoint;
 mod lanes;
 mod pace;
 mod queue;
+mod recent;
 mod record;
 mod redrive;
 mod silence;

@@ -172,7 +172,8 @@ impl<'a> Fleet<'a> {
                 self.recovered();
             }
             self.go_to(next.at_ms);
-            if next.at_ms > end_ms || self.drained() {
+            self.report.cut_short = self.report.attempts >= self.scenario.attempts_max;
+            if next.at_ms > end_ms || self.report.cut_short || self.drained() {
                 break;
             }
             match next.what {

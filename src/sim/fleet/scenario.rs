@@ -59,6 +59,8 @@ pub struct Scenario {
     pub drain_max: Duration,
     /// Go on after the drain until so much time has passed since the beginning.
     pub run_for: Duration,
+    /// Stop after so many attempts, for policies that would go on for ever.
+    pub attempts_max: u64,
     /// Delivery policy of every box.
     pub policy: EndpointPolicy,
     /// Attempt timeout.
@@ -83,6 +85,7 @@ impl Default for Scenario {
             round_trip: Duration::from_millis(20),
             drain_max: Duration::from_hours(1),
             run_for: Duration::ZERO,
+            attempts_max: u64::MAX,
             policy: EndpointPolicy::default(),
             timeout: Duration::from_secs(10),
             seed: 1,
@@ -148,6 +151,8 @@ pub struct Report {
     pub served: u64,
     /// See `served`.
     pub refused: u64,
+    /// Whether [`Scenario::attempts_max`] ended it.
+    pub cut_short: bool,
     /// The run second by second.
     pub seconds: Vec<Second>,
     /// Hash of everything that happened.
