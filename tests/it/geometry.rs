@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use serde_json::Value;
-use waypost::core::geometry::parse::{self, Limits};
+use waypost::core::geometry::parse::{self, Limits, RefusalKind};
 use waypost::core::geometry::repair::{Change, repair};
-use waypost::core::geometry::{Geometry, GeometryVerdict, check};
+use waypost::core::geometry::{DefectKind, Geometry, GeometryVerdict, bbox, check};
 
 use crate::support::shared;
 
@@ -294,4 +294,55 @@ fn what_is_mended_is_as_large_as_geos_makes_it() {
     );
     assert_eq!(same, both, "every area is as large as GEOS makes it");
     assert_eq!(theirs_only, 0, "what GEOS mends, we mend");
+}
+
+/// What the issue's limits are called, and what is not refused: places no Earth has, and shapes over the antimeridian, which
+/// are judged as given.
+#[test]
+fn limits_have_names_and_odd_places_are_taken_as_given() {
+    let tight = Limits { vertices_max: 4, ..Limits::default() };
+    let square = r#"{"type":"Polygon","coordinates":[[[0,0],[1,0],[1,1],[0,1],[0,0]]]}"#;
+    let refusal = parse::geometry(square, &tight).unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::TooManyVertices { vertices_max: 4 });
+    assert_eq!(refusal.defect().map(|defect| defect.kind), Some(DefectKind::TooManyVertices));
+    let deep = r#"{"type":"GeometryCollection","geometries":["#.repeat(200) + &"]}".repeat(200);
+    let deep = parse::geometry(&deep, &Limits::default()).unwrap_err();
+    assert_eq!(deep.kind, RefusalKind::TooDeep { depth_max: 128 });
+
+    for (number, finite) in
+        [("NaN", false), ("Infinity", false), ("-Infinity", false), ("1e400", false), ("1e308", true)]
+    {
+        let parsed =
+            parse::geometry(&format!(r#"{{"type":"Point","coordinates":[0,{number}]}}"#), &Limits::default());
+        match parsed {
+            Ok(_) => assert!(finite, "{number}"),
+            Err(refusal) => {
+                let named = matches!(refusal.kind, RefusalKind::NotJson { .. } | RefusalKind::NotFinite);
+                assert!(!finite && named, "{number}: {refusal}");
+            }
+        }
+    }
+
+    let given = [
+        // From 170 east to 170 west: 340 degrees wide as given.
+        r#"{"type":"Polygon","coordinates":[[[170,0],[-170,0],[-170,9],[170,9],[170,0]]]}"#,
+        // Beyond 180, as some producers write it.
+        r#"{"type":"Polygon","coordinates":[[[170,0],[190,0],[190,9],[170,9],[170,0]]]}"#,
+        // Cut as RFC 7946 section 3.1.9 asks for.
+        r#"{"type":"MultiPolygon","coordinates":[[[[170,0],[180,0],[180,9],[170,9],[170,0]]],[[[-180,0],[-170,0],[-170,9],[-180,9],[-180,0]]]]}"#,
+        // Web Mercator metres.
+        r#"{"type":"Point","coordinates":[1495000,6894000]}"#,
+    ];
+    let extents = [
+        [-170.0, 0.0, 170.0, 9.0],
+        [170.0, 0.0, 190.0, 9.0],
+        [-180.0, 0.0, 180.0, 9.0],
+        [1_495_000.0, 6_894_000.0, 1_495_000.0, 6_894_000.0],
+    ];
+    for (text, extent) in given.iter().zip(extents) {
+        let geometry = parse::geometry(text, &Limits::default()).unwrap();
+        assert_eq!(check(&geometry), GeometryVerdict::Valid, "{text}");
+        assert_eq!(bbox(&geometry), Some(extent), "{text}");
+        assert_eq!(repair(&geometry).unwrap().geometry, geometry, "never \"fixed\"");
+    }
 }
