@@ -23,6 +23,7 @@ mod sim;
 mod support;
 mod cli;
 mod crash;
+mod disk;
 mod datasets;
 mod durable;
 mod static_binary;

@@ -14,6 +14,7 @@ use crate::core::time::StoreTime;
 
 mod basic;
 mod damage;
+mod fixture;
 mod memory_disk;
 mod model;
 mod port;
