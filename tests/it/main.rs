@@ -13,6 +13,8 @@ mod geometry;
 mod keys;
 mod lint;
 mod models;
+mod clocks;
+mod faults;
 mod outage;
 mod plan;
 mod policy;
