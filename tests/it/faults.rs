@@ -13,7 +13,7 @@ use waypost::core::classify::VerdictKind;
 use waypost::receiver::record::{Keep, Options};
 use waypost::receiver::script::{self, Act, Answer, Script};
 use waypost::receiver::{Fault, Power, Receiver};
-use waypost::wire::{EndpointState, StatusView};
+use waypost::wire::{DeadLetterSelection, EndpointState, StatusView};
 
 use crate::support::appliance::http;
 use crate::support::process::{Process, wait_status};
@@ -133,7 +133,7 @@ async fn one_bad_event_stops_nothing() {
     post(&process, "good", 0..199).await;
     let end = wait_status(&process.client(), SOON, empty).await;
     assert_eq!((end.ledger.delivered, end.ledger.dead), (199, 1));
-    let letters = process.client().newest_dead_letters(&Default::default(), None).await.unwrap();
+    let letters = process.client().newest_dead_letters(&DeadLetterSelection::default(), None).await.unwrap();
     assert_eq!(letters.entries[0].attempts, 1);
     assert!(letters.entries[0].error_message.contains("http 400"));
 }
