@@ -33,6 +33,9 @@ struct ByState {
     state: &'static str,
 }
 
+/// Labels of a gauge that has none but may be absent.
+type NoLabels = Vec<(&'static str, &'static str)>;
+
 type FloatGauge = Gauge<f64, AtomicU64>;
 
 /// The registry and what is fed into it.
@@ -49,6 +52,10 @@ pub struct Metrics {
     window: Family<ByEndpoint, Gauge<i64>>,
     budget: Family<ByEndpoint, FloatGauge>,
     held: Family<ByEndpoint, Gauge<i64>>,
+    /// Has no entry while nothing can be told.
+    drained_in: Family<ByEndpoint, Gauge<i64>>,
+    /// The same; without labels.
+    full_in: Family<NoLabels, Gauge<i64>>,
     ready: Gauge,
     disk: Gauge,
     disk_free: Gauge,
@@ -90,6 +97,8 @@ impl Metrics {
             window: Family::default(),
             budget: Family::default(),
             held: Family::default(),
+            drained_in: Family::default(),
+            full_in: Family::default(),
             ready: Gauge::default(),
             disk: Gauge::default(),
             disk_free: Gauge::default(),
@@ -131,6 +140,18 @@ impl Metrics {
         r.register("window", "Attempts allowed at once now", self.window.clone());
         r.register("retry_budget_tokens", "Level of the retry budget", self.budget.clone());
         r.register("endpoint_held", "1 while an endpoint is held, paused or disabled", self.held.clone());
+        r.register_with_unit(
+            "drained_in",
+            "Until the backlog is gone, from when the endpoint is up; absent while it cannot be told",
+            Unit::Seconds,
+            self.drained_in.clone(),
+        );
+        r.register_with_unit(
+            "store_full_in",
+            "Until the store is full at the present growth; absent while it does not grow",
+            Unit::Seconds,
+            self.full_in.clone(),
+        );
         r.register("ready", "1 while ready", self.ready.clone());
         r.register_with_unit("disk", "Size of the data directory", Unit::Bytes, self.disk.clone());
         r.register_with_unit(
@@ -206,11 +227,19 @@ impl Metrics {
             self.window.get_or_create(&label).set(endpoint.window.into());
             self.budget.get_or_create(&label).set(endpoint.budget.tokens);
             self.held.get_or_create(&label).set((endpoint.state != EndpointState::Up).into());
+            match endpoint.drained_in_s {
+                Some(seconds) => drop(self.drained_in.get_or_create(&label).set(signed(seconds))),
+                None => drop(self.drained_in.remove(&label)),
+            }
             for (verdict, count) in &endpoint.verdicts {
                 let verdict = format!("{verdict:?}").to_ascii_lowercase();
                 let label = ByVerdict { endpoint: endpoint.name.clone(), verdict };
                 self.attempts.get_or_create(&label).inner().store(*count, Ordering::Relaxed);
             }
+        }
+        match status.store.full_in_s {
+            Some(seconds) => drop(self.full_in.get_or_create(&NoLabels::new()).set(signed(seconds))),
+            None => self.full_in.clear(),
         }
         self.ready.set(status.ready.into());
         self.disk.set(signed(status.store.disk_bytes));
@@ -225,4 +254,36 @@ impl Metrics {
 
 fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{BudgetView, EndpointView, LatencyView};
+
+    /// A forecast is there while it can be told, and gone when it cannot: an alert never works on an old one.
+    #[test]
+    fn forecasts_come_and_go() {
+        let metrics = Metrics::new();
+        let endpoint: EndpointView = serde_json::from_value(serde_json::json!({
+            "name": "hq", "url": "http://hq", "state": "held", "hold_reason": "refused", "pending": 9,
+            "oldest_pending_age_s": 5, "in_flight": 0, "window": 1, "budget": BudgetView { tokens: 1.0, ceiling: 1.0 },
+            "attempts": 0, "delivered": 0, "dead": 0, "verdicts": {}, "latency_ms": LatencyView::default(),
+            "drained_in_s": 7200,
+        }))
+        .unwrap();
+        let mut status: StatusView = serde_json::from_value(serde_json::json!({
+            "node": "gw", "version": "0", "ready": true, "uptime_s": 1, "ledger": crate::wire::LedgerView::default(),
+            "endpoints": [endpoint], "store": crate::wire::StoreView::default(), "clock": { "trusted": true },
+        }))
+        .unwrap();
+        status.store.full_in_s = Some(36_000);
+        let text = metrics.render(&status);
+        assert!(text.contains("waypost_drained_in_seconds{endpoint=\"hq\"} 7200"), "{text}");
+        assert!(text.contains("waypost_store_full_in_seconds 36000"), "{text}");
+        status.store.full_in_s = None;
+        status.endpoints[0].drained_in_s = None;
+        let text = metrics.render(&status);
+        assert!(!text.contains("drained_in_seconds{") && !text.contains("full_in_seconds 3"), "{text}");
+    }
 }

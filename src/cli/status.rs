@@ -11,6 +11,9 @@ use crate::client::AdminClient;
 use crate::core::text::visible;
 use crate::wire::{EndpointState, EndpointView, StatusView};
 
+/// Shorter drains are no news: what is in flight is a backlog, too.
+const DRAIN_SHOWN_S: u64 = 10;
+
 /// Arguments of `status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
@@ -65,6 +68,11 @@ pub fn print(status: &StatusView) -> anyhow::Result<()> {
             }
         }
     }
+    for endpoint in &status.endpoints {
+        if let Some(sentence) = drain(endpoint) {
+            output::line(&format!("drain      {sentence}"))?;
+        }
+    }
     for warning in &status.warnings {
         output::line(&format!("warning    {}", visible(warning)))?;
     }
@@ -109,7 +117,19 @@ fn held(endpoint: &EndpointView) -> Option<String> {
         EndpointState::Paused => "paused",
         EndpointState::Disabled => "disabled",
     };
-    Some(format!("{} {word}{since}: {}{probe}", visible(&endpoint.name), visible(why)))
+    let drain = endpoint
+        .drained_in_s
+        .map(|seconds| format!("; drains in {} once back", age(seconds)))
+        .unwrap_or_default();
+    Some(format!("{} {word}{since}: {}{probe}{drain}", visible(&endpoint.name), visible(why)))
+}
+
+/// A backlog that takes a while though its endpoint is up.
+fn drain(endpoint: &EndpointView) -> Option<String> {
+    let seconds = endpoint.drained_in_s.filter(|seconds| *seconds >= DRAIN_SHOWN_S)?;
+    (endpoint.state == EndpointState::Up).then(|| {
+        format!("{} {} pending, gone in {}", visible(&endpoint.name), count(endpoint.pending), age(seconds))
+    })
 }
 
 fn store(status: &StatusView) -> String {

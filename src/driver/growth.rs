@@ -9,28 +9,50 @@ use std::time::Duration;
 
 use crate::core::time::StoreTime;
 
-/// Span that is looked at.
-const SPAN: Duration = Duration::from_mins(1);
-/// Shorter ones make no forecast.
-const SPAN_MIN: Duration = Duration::from_secs(10);
-/// Between two samples.
-const EVERY: Duration = Duration::from_secs(1);
-/// Growth slower than this, in bytes a second, makes no forecast.
-const PER_S_MIN: f64 = 16.0;
+/// How far is looked back, how far at least, and how often: a minute tells of a busy box soon, half an hour of one that has
+/// an event now and then.
+const SHORT: (Duration, Duration, Duration) =
+    (Duration::from_mins(1), Duration::from_secs(10), Duration::from_secs(1));
+/// See [`SHORT`].
+const LONG: (Duration, Duration, Duration) =
+    (Duration::from_mins(30), Duration::from_mins(5), Duration::from_secs(20));
+/// Slower growth, in bytes a second, makes no forecast: one small event in twenty minutes.
+const PER_S_MIN: f64 = 0.4;
+/// The same for the short look: below it a minute holds too few events to tell a rate from.
+const SHORT_PER_S_MIN: f64 = 64.0;
 
-/// Samples of the live bytes, one a second.
+/// Samples of the live bytes over two spans.
 #[derive(Debug, Default)]
 pub(super) struct Growth {
-    samples: VecDeque<(StoreTime, u64)>,
+    short: Look,
+    long: Look,
 }
 
 impl Growth {
     /// Takes a sample; bytes a second by which the store fills, if it does.
     pub fn per_s(&mut self, live_bytes: u64, now: StoreTime) -> Option<f64> {
-        if self.samples.back().is_none_or(|(at, _)| now.since(*at) >= EVERY) {
+        let short = self.short.per_s(SHORT, live_bytes, now).filter(|growth| *growth > SHORT_PER_S_MIN);
+        let long = self.long.per_s(LONG, live_bytes, now).filter(|growth| *growth > PER_S_MIN);
+        short.or(long)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Look {
+    samples: VecDeque<(StoreTime, u64)>,
+}
+
+impl Look {
+    fn per_s(
+        &mut self,
+        (span, span_min, every): (Duration, Duration, Duration),
+        live_bytes: u64,
+        now: StoreTime,
+    ) -> Option<f64> {
+        if self.samples.back().is_none_or(|(at, _)| now.since(*at) >= every) {
             self.samples.push_back((now, live_bytes));
         }
-        while self.samples.len() > 2 && now.since(self.samples[1].0) >= SPAN {
+        while self.samples.len() > 2 && now.since(self.samples[1].0) >= span {
             self.samples.pop_front();
         }
         let half = self.samples.len() / 2;
@@ -42,7 +64,7 @@ impl Growth {
         let (after_at, after) = self.samples.iter().skip(half).fold((now, live_bytes), least);
         let seconds = after_at.since(before_at).as_secs_f64();
         let growth = after.saturating_sub(before) as f64 / seconds.max(1.0);
-        (now.since(first.0) >= SPAN_MIN && growth > PER_S_MIN).then_some(growth)
+        (now.since(first.0) >= span_min).then_some(growth)
     }
 }
 
@@ -62,6 +84,14 @@ mod tests {
             let told = after(seconds, |second| 1_000_000 + second * 5_000).unwrap();
             assert!((told - 5_000.0).abs() < 500.0, "{told} after {seconds} s");
         }
+    }
+
+    #[test]
+    fn an_event_now_and_then_is_told_after_minutes() {
+        let sparse = |second: u64| second / 60 * 500;
+        assert_eq!(after(120, sparse), None);
+        let told = after(1800, sparse).unwrap();
+        assert!((told - 500.0 / 60.0).abs() < 1.0, "{told}");
     }
 
     #[test]
