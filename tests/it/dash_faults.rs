@@ -107,6 +107,7 @@ fn the_dashboard_never_outlives_its_terminal() {
         ][run % 4];
         let Some(tmux) = Tmux::start(80, 24) else { return };
         let pid = dash::start(&tmux, before, &options);
+        assert!(is_running(pid), "{how}");
         if how == "a killed terminal" {
             let server = tmux.run(&["display-message", "-p", "#{pid}"]);
             kill_process(Pid::from_raw(server.trim().parse().unwrap()).unwrap(), Signal::KILL).unwrap();
