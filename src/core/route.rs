@@ -232,4 +232,27 @@ mod tests {
         assert!(!glob_matches(&"a*".repeat(50), &"a".repeat(49)));
         assert!(!glob_matches(&format!("{}b", "a*".repeat(50)), &"a".repeat(2_000)));
     }
+
+    #[test]
+    fn the_first_rule_that_matches_sets_the_terms() {
+        let minute = Some(Duration::from_mins(1));
+        let supersede = Some(Supersede::LatestPerDevice);
+        let routes = Routes::new(
+            vec![A, B],
+            vec![
+                Route { types: vec!["ping".into()], ttl: minute, supersede, ..Route::all(A) },
+                Route::all(A),
+                Route::all(B),
+            ],
+        );
+        let terms =
+            |endpoint, device, event_type| routes.terms(endpoint, &subject(device, event_type, None), 7);
+        let ping = terms(A, "boat-1", "ping");
+        assert_eq!((ping.ttl, ping.replaces.is_some(), ping.body_bytes), (minute, true, 7));
+        assert_eq!(terms(A, "boat-1", "ping"), ping);
+        assert_ne!(terms(A, "boat-2", "ping").replaces, ping.replaces);
+        assert_ne!(terms(A, "boat-2", "ping").order, ping.order);
+        assert_eq!((terms(A, "boat-1", "alarm").ttl, terms(A, "boat-1", "alarm").replaces), (None, None));
+        assert_eq!((terms(B, "boat-1", "ping").ttl, terms(B, "boat-1", "ping").replaces), (None, None));
+    }
 }

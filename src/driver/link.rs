@@ -41,3 +41,17 @@ async fn table(path: &str) -> Option<String> {
     kept.truncate(TABLE_BYTES_MAX);
     Some(kept)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_that_comes_or_goes_is_a_change_and_the_first_reading_is_none() {
+        let routes = |v4: &str| Routes { v4: Some(v4.to_owned()), v6: None };
+        let (down, up) = (routes("lo"), routes("lo\nwwan0 default"));
+        assert!(!Routes::default().changed_to(&up), "the first reading");
+        assert!(down.changed_to(&up) && up.changed_to(&down));
+        assert!(!up.changed_to(&up.clone()));
+    }
+}
