@@ -1,7 +1,7 @@
 //! The command line: clap types and one file per command.
 //!
 //! Every command that asks a running appliance is a client of the admin API ([`crate::client`]); it finds the appliance
-//! by `--data-dir` (its `admin.sock`) or by `--url` with a token. Results go to stdout, as text or with `--json` as
+//! by `--data-dir` (its `admin.sock`), by looking around, or by `--url` with a token. Results go to stdout, as text or with `--json` as
 //! JSON; errors go to stderr. Exit codes: 0 done, 1 did not succeed, 2 usage or config. A closed pipe is no error.
 
 mod check;
@@ -20,16 +20,19 @@ mod send;
 mod status;
 mod store;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+use crate::app::ADMIN_SOCKET;
 use crate::client::Target;
 use crate::config::ConfigError;
 use crate::config::secret::{self, Secret};
 use crate::telemetry::LogFormat;
 
+/// Where an appliance keeps its data when nobody says.
+const DATA_DIR: &str = "./waypost-data";
 /// Exit code of a wrong command line or config.
 pub const EXIT_USAGE: u8 = 2;
 
@@ -112,9 +115,10 @@ struct DashCommand {
 /// How to find a running appliance.
 #[derive(Clone, Debug, Args)]
 pub struct Connect {
-    /// Data directory of the appliance; its admin.sock is used
-    #[arg(long, value_name = "DIR", default_value = "./waypost-data", help_heading = "Connection")]
-    pub data_dir: PathBuf,
+    /// Data directory of the appliance, whose admin.sock is used [default: ./waypost-data, else the only directory
+    /// here that has an admin.sock]
+    #[arg(long, value_name = "DIR", help_heading = "Connection")]
+    pub data_dir: Option<PathBuf>,
     /// URL of the appliance instead of a data directory, for example http://127.0.0.1:8070
     #[arg(long, value_name = "URL", help_heading = "Connection")]
     pub url: Option<String>,
@@ -127,8 +131,41 @@ impl Connect {
     /// Where the admin client should go.
     fn target(&self) -> anyhow::Result<Target> {
         match &self.url {
-            None => Ok(Target::Socket(self.data_dir.join(crate::app::ADMIN_SOCKET))),
+            None => Ok(Target::Socket(self.socket()?)),
             Some(url) => Ok(Target::Url { url: url.parse()?, token: self.token()? }),
+        }
+    }
+
+    /// The admin socket: of the directory that was named, else of the default one, else of the only one in sight. With
+    /// several in sight nothing is guessed.
+    fn socket(&self) -> Result<PathBuf, output::Usage> {
+        if let Some(dir) = &self.data_dir {
+            return Ok(dir.join(ADMIN_SOCKET));
+        }
+        let default = Path::new(DATA_DIR).join(ADMIN_SOCKET);
+        if default.exists() {
+            return Ok(default);
+        }
+        let mut found: Vec<PathBuf> = std::fs::read_dir(".")
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| Some(Path::new(".").join(entry.ok()?.file_name()).join(ADMIN_SOCKET)))
+            .filter(|socket| socket.exists())
+            .collect();
+        found.sort();
+        match found.as_slice() {
+            [] => Ok(default),
+            [only] => Ok(only.clone()),
+            several => {
+                let names: Vec<_> = several
+                    .iter()
+                    .filter_map(|socket| Some(socket.parent()?.display().to_string()))
+                    .collect();
+                Err(output::Usage(format!(
+                    "there is more than one appliance here ({}); say which with --data-dir",
+                    names.join(", ")
+                )))
+            }
         }
     }
 

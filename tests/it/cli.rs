@@ -147,6 +147,23 @@ async fn a_second_instance_is_refused_and_the_first_goes_on() {
     assert!(process.terminate().success());
 }
 
+/// `run --data-dir d` in one terminal, `status` in another, both in the same directory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_find_the_only_appliance_here_and_never_guess_between_two() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = receiver::ok().await;
+    let process = Process::start(&receiver.url(), &dir.path().join("d"));
+    let status = || waypost().args(["status"]).current_dir(dir.path()).output().unwrap();
+    let found = status();
+    assert_eq!(code(&found), 0, "{}", stderr(&found));
+    std::fs::create_dir(dir.path().join("e")).unwrap();
+    std::fs::write(dir.path().join("e/admin.sock"), "").unwrap();
+    let two = status();
+    assert_eq!(code(&two), 2);
+    assert!(stderr(&two).contains("(./d, ./e); say which with --data-dir"), "{}", stderr(&two));
+    assert!(process.terminate().success());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_main_job_by_hand() {
     let dir = tempfile::tempdir().unwrap();
