@@ -23,7 +23,7 @@ use crate::core::route::{Route, Routes};
 use crate::driver::{Driver, Handle, Parts, Target};
 use crate::metrics::Metrics;
 use crate::sender::{HttpSender, Settings};
-use crate::server::{self, AppState, Listeners};
+use crate::server::{self, AppState, Listeners, Room};
 use crate::store::{OpenError, Outbox, StoreConfig};
 use crate::telemetry::RecentLog;
 
@@ -95,6 +95,7 @@ impl Appliance {
             driver: handle.clone(),
             clock,
             intake,
+            room: Room::new(config.ingest.memory_bytes_max),
             metrics,
             recent,
             config: Arc::clone(&config),

@@ -12,7 +12,7 @@ use crate::clock::{Clock, rfc3339};
 use crate::config::Config;
 use crate::config::units::{duration_text, size_text};
 use crate::core::classify::Outcome;
-use crate::core::policy::Jitter;
+use crate::core::policy::{Jitter, PolicyKind};
 use crate::sender::{HttpSender, Settings};
 
 /// Arguments of `check`.
@@ -80,9 +80,12 @@ fn settings(config: &Config, findings: &mut Vec<Finding>) {
         fine(
             format!("endpoint {}", endpoint.name),
             format!(
-                "{}, policy {:?}, {} at once, {} attempts ({} jitter, {} to {}, at most {} between them), window {}",
+                "{}, policy {}, {} at once, {} attempts ({} jitter, {} to {}, at most {} between them), window {}",
                 endpoint.url_shown,
-                endpoint.policy.kind,
+                match endpoint.policy.kind {
+                    PolicyKind::Edge => "edge",
+                    PolicyKind::Article => "article",
+                },
                 endpoint.policy.in_flight_max,
                 retry.attempts_max,
                 match retry.jitter {

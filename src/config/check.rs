@@ -198,6 +198,13 @@ fn ingest(c: &mut Checker<'_>, raw: &Raw) -> Option<Ingest> {
     let body_bytes_max = c.size("ingest.body_bytes_max", settings.body_bytes_max.0, 1 << 10, 64 << 20);
     let vertices_max = c.number("ingest.vertices_max", settings.vertices_max.into(), 4, 5_000_000);
     let connections_max = c.number("ingest.connections_max", settings.connections_max.into(), 1, 100_000);
+    let memory_bytes_max = c.size("ingest.memory_bytes_max", settings.memory_bytes_max.0, 1 << 20, 16 << 30);
+    if memory_bytes_max < body_bytes_max {
+        c.fault(
+            "ingest.memory_bytes_max",
+            "is less than ingest.body_bytes_max, so the longest body could never be read",
+        );
+    }
     Some(Ingest {
         listen: listen?,
         token,
@@ -206,6 +213,7 @@ fn ingest(c: &mut Checker<'_>, raw: &Raw) -> Option<Ingest> {
         body_bytes_max: body_bytes_max as usize,
         vertices_max: vertices_max as usize,
         connections_max: connections_max as usize,
+        memory_bytes_max: memory_bytes_max as usize,
         invalid_geometry: settings.invalid_geometry,
         device_pointers: settings.device_pointers.clone(),
         type_pointers: settings.type_pointers.clone(),

@@ -61,6 +61,8 @@ pub struct Ingest {
     pub vertices_max: usize,
     /// Connections at once.
     pub connections_max: usize,
+    /// Memory for bodies that are being read, of all requests together.
+    pub memory_bytes_max: usize,
     /// What happens to invalid geometry.
     pub invalid_geometry: RawInvalidGeometry,
     /// JSON pointers to the device.

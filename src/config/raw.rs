@@ -73,6 +73,8 @@ pub struct RawIngest {
     pub vertices_max: u32,
     /// Connections at once.
     pub connections_max: u32,
+    /// Memory for bodies that are being read, of all requests together.
+    pub memory_bytes_max: Size,
     /// `dead-letter` or `reject`.
     pub invalid_geometry: RawInvalidGeometry,
     /// Where the device is written.
@@ -99,6 +101,7 @@ impl Default for RawIngest {
             body_bytes_max: size("8MiB"),
             vertices_max: 250_000,
             connections_max: 4_096,
+            memory_bytes_max: size("32MiB"),
             invalid_geometry: RawInvalidGeometry::DeadLetter,
             device_pointers: texts(&["/properties/device_id", "/properties/sensor_id", "/properties/device"]),
             type_pointers: texts(&["/properties/event_type", "/properties/type"]),

@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::io::StreamReader;
 
 use super::problem::{Failure, Kind};
+use super::room::Share;
 use crate::core::event::Framing;
 
 /// Longest silence inside a body (field fault 57).
@@ -137,8 +138,8 @@ impl Plain {
         Ok(chunk)
     }
 
-    /// The whole body, up to `bytes_max`.
-    pub async fn whole(&mut self, bytes_max: usize) -> Result<Bytes, Failure> {
+    /// The whole body, up to `bytes_max`, as long as the share in memory can hold it.
+    pub async fn whole(&mut self, bytes_max: usize, share: &mut Share) -> Result<Bytes, Failure> {
         let too_large = || {
             Kind::TooLarge.because(format!(
                 "the body is longer than body_bytes_max ({bytes_max} bytes); send a sequence (application/x-ndjson), where the limit is per feature"
@@ -147,11 +148,14 @@ impl Plain {
         if self.length.is_some_and(|length| length > bytes_max as u64) {
             return Err(too_large());
         }
+        let told = self.length.map_or(0, |length| length as usize); // at most bytes_max
+        share.set(told)?;
         let mut whole = BytesMut::new();
         while let Some(chunk) = self.chunk().await? {
             if whole.len() + chunk.len() > bytes_max {
                 return Err(too_large());
             }
+            share.set(told.max(whole.len() + chunk.len()))?;
             if whole.is_empty() && self.length == Some(chunk.len() as u64) {
                 return Ok(chunk); // it came in one piece: nothing to copy
             }

@@ -38,7 +38,8 @@ async fn take(state: AppState, headers: &HeaderMap, body: Body) -> Result<Ingest
 }
 
 async fn document(state: AppState, meta: EventMeta, body: &mut Plain) -> Result<IngestResponse, Failure> {
-    let text = body.whole(state.intake.body_bytes_max).await?;
+    let mut share = state.room.share();
+    let text = body.whole(state.intake.body_bytes_max, &mut share).await?;
     if text.iter().all(u8::is_ascii_whitespace) {
         return Err(Kind::NotGeoJson.because("the body is empty"));
     }
@@ -56,11 +57,14 @@ async fn sequence(
             .because("header Idempotency-Key is for a single feature; leave it out for a sequence"));
     }
     let mut splitter = SequenceSplitter::new(framing, state.intake.body_bytes_max);
+    let mut share = state.room.share();
     let mut intake = Intake::new(state, meta);
     loop {
-        let chunk = match body.chunk().await {
+        let chunk = body.chunk().await;
+        let held = share.set(splitter.held_bytes());
+        let chunk = match held.and(chunk) {
             Ok(chunk) => chunk,
-            // A client that is cut off has sent whole elements before: they are kept, and it hears of it if it can.
+            // A client that is cut off, or has come to a feature too long for the moment, has sent whole elements before: they are kept, and it hears of it if it can.
             Err(failure) => {
                 intake.finish().await.ok();
                 return Err(failure);

@@ -17,6 +17,7 @@ mod outbox;
 mod places;
 pub mod problem;
 mod repair;
+mod room;
 mod unread;
 mod views;
 
@@ -48,6 +49,7 @@ use crate::telemetry::RecentLog;
 
 use connections::{Connections, Place, answering};
 use guard::Via;
+pub use room::Room;
 use unread::Unread;
 
 /// Time for the headers of a request, and for a kept connection to send the next one (field fault 57).
@@ -72,6 +74,8 @@ pub struct AppState {
     pub clock: Clock,
     /// How bodies become events.
     pub intake: Arc<IntakeSettings>,
+    /// Memory for bodies that are being read.
+    pub room: Room,
     /// `/metrics`.
     pub metrics: Arc<Metrics>,
     /// `/v1/log`.

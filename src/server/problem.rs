@@ -33,6 +33,8 @@ pub enum Kind {
     KeyReused,
     /// The client was too slow.
     TooSlow,
+    /// Others take what there is at the moment.
+    Busy,
     /// Stopping, or the store cannot be written.
     Unavailable,
     /// A limit or the disk is full.
@@ -65,6 +67,7 @@ impl Kind {
                 "the Idempotency-Key came with another body before",
             ),
             Kind::TooSlow => ("too-slow", StatusCode::REQUEST_TIMEOUT, "the body came too slowly"),
+            Kind::Busy => ("busy", StatusCode::TOO_MANY_REQUESTS, "too much at once"),
             Kind::Unavailable => ("unavailable", StatusCode::SERVICE_UNAVAILABLE, "not now"),
             Kind::Full => ("full", StatusCode::INSUFFICIENT_STORAGE, "there is no room"),
             Kind::Internal => ("internal", StatusCode::INTERNAL_SERVER_ERROR, "an error of waypost itself"),

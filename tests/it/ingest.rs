@@ -305,6 +305,54 @@ async fn a_client_can_read_413_whatever_it_sends() {
     running.stop().await;
 }
 
+/// Many long bodies at once do not take more memory than was set aside: who does not fit is told 429 and when to come
+/// again, before it has sent anything; short events go on, and what was given back fits again.
+#[tokio::test]
+async fn bodies_that_do_not_fit_in_memory_are_429_and_short_ones_go_on() {
+    let receiver = receiver::ok().await;
+    let limits = "body_bytes_max = \"1MiB\"\nmemory_bytes_max = \"1MiB\"";
+    let running = Running::start(&receiver.url(), limits, "").await;
+    let long = feature(1) + &" ".repeat(600_000);
+    let mut slow = TcpStream::connect(running.address).await.unwrap();
+    let head =
+        format!("POST /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", long.len());
+    slow.write_all(head.as_bytes()).await.unwrap();
+    slow.write_all(&long.as_bytes()[..10]).await.unwrap();
+    let head = format!("expect: 100-continue\r\ncontent-length: {}", 700_000);
+    while send_blindly(&running, &head, b"", 0, b"").await != 429 {} // until the first one has been seen
+    let refused = running.post("application/json", feature(2) + &" ".repeat(700_000)).await;
+    assert_eq!((refused.status, refused.slug().as_str()), (429, "busy"));
+    assert_eq!(refused.headers["retry-after"], "1");
+    assert!(refused.body.contains("ingest.memory_bytes_max"), "{refused:?}");
+    let line = running.post("application/x-ndjson", feature(3) + "\n" + &" ".repeat(700_000)).await;
+    assert_eq!(line.status, 429, "{line:?}");
+    assert_eq!(counts(&running.post("application/json", feature(4)).await), [1, 0, 0, 0]);
+    slow.write_all(&long.as_bytes()[10..]).await.unwrap();
+    let mut status = [0; 12];
+    slow.read_exact(&mut status).await.unwrap();
+    assert_eq!(&status[9..], b"202");
+    drop(slow);
+    let again = running.post("application/json", feature(2) + &" ".repeat(700_000)).await;
+    assert_eq!(counts(&again), [1, 0, 0, 0]);
+    running.stop().await;
+}
+
+/// Without room on the disk nothing is taken, and the answer says so and when to come again; what was never stored is
+/// not counted.
+#[tokio::test]
+async fn no_room_on_the_disk_is_507_with_a_time_to_come_again() {
+    let receiver = receiver::ok().await;
+    let running = Running::start(&receiver.url(), "", "[store]\ndisk_free_reserve = \"1024GiB\"").await;
+    for (media, body) in [("application/json", feature(1)), ("application/x-ndjson", lines(0..50))] {
+        let refused = running.post(media, body).await;
+        assert_eq!((refused.status, refused.slug().as_str()), (507, "full"), "{refused:?}");
+        assert!(refused.headers["retry-after"].to_str().unwrap().parse::<u32>().is_ok());
+    }
+    let status = running.status(|_| true).await;
+    assert_eq!((status.ledger.accepted, status.ready), (0, false));
+    running.stop().await;
+}
+
 /// A client that asks before it sends is told 413 without having to send.
 #[tokio::test]
 async fn a_refusal_comes_before_the_body_when_the_client_waits_for_it() {
