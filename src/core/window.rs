@@ -25,8 +25,9 @@ const SMALL: u32 = 2;
 const PAUSE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(8));
 
 /// Times that the longest pause is doubled while no attempt passes in between: 200 boxes with windows of one are still
-/// too many for 50 requests a second. This takes their drain from 1.17 to 1.12 times the ideal and refuses a third less.
-const PAUSE_DOUBLINGS: u32 = 3;
+/// too many for 50 requests a second. No longer than half a minute: an endpoint that is not held yet must find out within a
+/// minute that its receiver is back.
+const PAUSE_DOUBLINGS: u32 = 2;
 
 /// The window of one endpoint.
 #[derive(Clone, Debug)]
