@@ -19,7 +19,7 @@ use waypost::receiver::record::Keep;
 use waypost::receiver::script::{Act, Answer as Reply};
 
 use crate::support::dash::{self, PATIENCE, assert_given_back, is_running, promised, settings, wait_gone};
-use crate::support::process::{Process, wait_status};
+use crate::support::process::{Process, binary, wait_status};
 use crate::support::receiver;
 use crate::support::tmux::Tmux;
 
@@ -246,7 +246,7 @@ fn a_closed_pane_ends_the_demo_too() {
 /// Output that nobody reads any more (`dash --once | head`) ends it quietly, and a pipe is no reason to spin.
 #[test]
 fn a_closed_pipe_ends_a_printed_frame() {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_waypost"))
+    let mut child = Command::new(binary())
         .args(["dash", "--demo", "--once", "--width", "500", "--height", "200"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

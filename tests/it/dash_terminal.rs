@@ -12,7 +12,7 @@ use waypost::client::{EventMedia, PostOptions, Posted};
 use waypost::receiver::script;
 
 use crate::support::dash::{self, PATIENCE, assert_given_back, is_running, promised, settings, wait_gone};
-use crate::support::process::{Process, wait_status};
+use crate::support::process::{Process, binary, wait_status};
 use crate::support::receiver;
 use crate::support::tmux::Tmux;
 
@@ -39,10 +39,10 @@ fn the_terminal_is_as_before_however_the_dashboard_ends() {
         wait_gone(pid, &format!("{signal:?}"), promised(END_WITHIN));
         assert_given_back(&tmux, &format!("{signal:?}"), &before);
     }
-    tmux.line(&format!("{} dash --demo --keys /nonexistent", env!("CARGO_BIN_EXE_waypost")));
+    tmux.line(&format!("{} dash --demo --keys /nonexistent", binary()));
     tmux.wait_for("message", PATIENCE, |screen| screen.contains("/nonexistent"));
     assert_given_back(&tmux, "an unreadable key file", &before);
-    tmux.line(&format!("{} dash --demo >&-", env!("CARGO_BIN_EXE_waypost")));
+    tmux.line(&format!("{} dash --demo >&-", binary()));
     tmux.wait_for("message", PATIENCE, |screen| screen.contains("standard output is no terminal"));
     assert_given_back(&tmux, "closed output", &before);
     let appliance = Process::start("http://127.0.0.1:9", &tmux.dir().join("data"));
@@ -132,11 +132,11 @@ fn the_mouse_does_what_keys_do() {
 /// Without a terminal, or with one that cannot place text, it says what to use instead.
 #[test]
 fn without_a_usable_terminal_it_says_what_to_use() {
-    let output = Command::new(env!("CARGO_BIN_EXE_waypost")).args(["dash", "--demo"]).output().unwrap();
+    let output = Command::new(binary()).args(["dash", "--demo"]).output().unwrap();
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("dash --once"));
     let Some(tmux) = Tmux::start(80, 24) else { return };
-    tmux.line(&format!("TERM=dumb {} dash --demo", env!("CARGO_BIN_EXE_waypost")));
+    tmux.line(&format!("TERM=dumb {} dash --demo", binary()));
     tmux.wait_for("message", PATIENCE, |screen| screen.contains("TERM=dumb cannot place text"));
 }
 
@@ -144,7 +144,7 @@ fn without_a_usable_terminal_it_says_what_to_use() {
 #[test]
 fn once_prints_a_frame_as_text() {
     let once = |options: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_waypost"));
+        let mut command = Command::new(binary());
         command.args(["dash", "--demo", "--once", "--width", "100", "--height", "30"]).args(options);
         command.env("LC_ALL", "C.UTF-8").env("TERM", "xterm");
         String::from_utf8(command.output().unwrap().stdout).unwrap()
@@ -227,7 +227,7 @@ async fn an_outage_a_redrive_and_a_crash_on_the_screen() {
     });
 
     // Another screen, attached only now, shows the outage that it has not seen.
-    let late = Command::new(env!("CARGO_BIN_EXE_waypost"))
+    let late = Command::new(binary())
         .args(["dash", "--once", "--width", "100", "--height", "30", "--data-dir"])
         .arg(&data)
         .output()
@@ -287,7 +287,7 @@ async fn an_outage_a_redrive_and_a_crash_on_the_screen() {
 fn a_terminal_that_takes_no_output_does_not_keep_it() {
     let dir = tempfile::tempdir().unwrap();
     let pid_file = dir.path().join("pid");
-    let binary = env!("CARGO_BIN_EXE_waypost");
+    let binary = binary();
     let inner = format!(
         "stty rows 60 cols 240; echo $$ > {}; exec env TERM=xterm LC_ALL=C.UTF-8 {binary} dash --demo",
         pid_file.display()

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::process::{Pid, test_kill_process};
 use tokio::time::Instant;
 
+use super::process::binary;
 use super::tmux::Tmux;
 
 /// A time that is promised: asserted as it is when tests have the machine for themselves (`WAYPOST_SLOW`); else a busy
@@ -29,7 +30,7 @@ pub fn start(tmux: &Tmux, before: &str, options: &str) -> Pid {
 pub fn begin(tmux: &Tmux, before: &str, command: &str) -> Pid {
     let pid_file = tmux.dir().join("pid");
     let _ = fs::remove_file(&pid_file);
-    let binary = env!("CARGO_BIN_EXE_waypost");
+    let binary = binary();
     tmux.line(&format!("{before} sh -c 'echo $$ > {}; exec {binary} {command}'", pid_file.display()));
     let begin = Instant::now();
     loop {

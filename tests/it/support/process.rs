@@ -9,11 +9,14 @@ use std::time::Duration;
 use waypost::client::{AdminClient, Target};
 use waypost::wire::StatusView;
 
+/// Path of the binary under test. `WAYPOST_BIN` names another build of it, for example the release one.
+pub fn binary() -> String {
+    std::env::var("WAYPOST_BIN").unwrap_or_else(|_| env!("CARGO_BIN_EXE_waypost").to_owned())
+}
+
 /// The binary under test.
 pub fn waypost() -> Command {
-    // Another build of it, for example the release one, can stand in.
-    let other = std::env::var_os("WAYPOST_BIN");
-    let mut command = Command::new(other.unwrap_or_else(|| env!("CARGO_BIN_EXE_waypost").into()));
+    let mut command = Command::new(binary());
     command.env_remove("WAYPOST_LOG").env_remove("WAYPOST_TOKEN").stdin(Stdio::null());
     command
 }
