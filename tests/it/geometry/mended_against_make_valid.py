@@ -15,7 +15,7 @@ geometries = []
 for file in ("geometry_validity.jsonl", "geometry_validity_more.jsonl"):
     for line in open(f"{golden}/{file}"):
         case = json.loads(line)
-        if case["outcome_class"] == "invalid" and case["strict_json"]:
+        if case["outcome_class"] == "invalid" and case["strict_json"] and "geojson_text" in case:
             geometry = json.loads(case["geojson_text"])
             if geometry.get("type") in ("Polygon", "MultiPolygon"):
                 geometries.append((case["name"], geometry))
