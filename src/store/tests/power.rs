@@ -341,15 +341,13 @@ async fn power_cuts_under_load_lose_nothing_acknowledged() {
         outbox.close().await;
         (cuts, repeats) = (cuts + world.cuts, repeats + world.repeats);
         hit.extend(world.hit);
-        if cuts >= wanted {
+        let needed = [Call::Create, Call::Remove, Call::Truncate, Call::Copy, Call::Index];
+        let everywhere = needed.iter().all(|call| hit.contains(call));
+        // Threads decide which calls there are, so a few more worlds may be needed until the power went at each kind.
+        if cuts >= wanted && (everywhere || number("WAYPOST_STORE_SEED").is_some()) {
             break;
         }
+        assert!(cuts < wanted + 400, "the power never went at some kind of call: {hit:?}");
     }
-    assert!(
-        [Call::Create, Call::Remove, Call::Truncate, Call::Copy, Call::Index]
-            .iter()
-            .all(|call| hit.contains(call)),
-        "{hit:?}"
-    );
     println!("{cuts} power cuts survived, {repeats} deliveries came back; the power went at {hit:?}");
 }
