@@ -9,6 +9,7 @@ mod demo;
 mod dlq;
 mod endpoint;
 mod event;
+mod heap;
 pub mod key;
 mod lint;
 mod outbox;

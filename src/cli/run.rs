@@ -42,6 +42,7 @@ impl RunArgs {
 
 /// Runs it.
 pub fn run(args: &RunArgs, log: &LogArgs) -> anyhow::Result<ExitCode> {
+    super::heap::tidy();
     let config = args.config()?;
     let clock = crate::clock::Clock::system(config.clock_trust);
     let recent =

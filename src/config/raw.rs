@@ -195,7 +195,7 @@ impl Default for RawStore {
             disk_bytes_max: size("1GiB"),
             disk_free_reserve: size("64MiB"),
             dead_letter_share: 0.25,
-            memory_bytes_max: size("64MiB"),
+            memory_bytes_max: size("32MiB"),
             when_full: WhenFull::Reject,
         }
     }

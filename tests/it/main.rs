@@ -27,6 +27,7 @@ mod cli;
 mod crash;
 mod disk;
 mod datasets;
+mod memory;
 mod durable;
 mod static_binary;
 mod tidy;

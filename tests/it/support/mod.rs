@@ -6,6 +6,7 @@ pub mod process;
 use std::path::PathBuf;
 
 pub mod appliance;
+pub mod cgroup;
 pub mod dash;
 pub mod misbehave;
 pub mod receiver;
