@@ -90,6 +90,20 @@ fn make_dir(path: &Path) -> Result<(), OpenError> {
         .map_err(|source| io_error("create", path, source))
 }
 
+/// Makes the names of the last `levels` directories of a path durable. Without it a power cut could take a new data
+/// directory away whole, with everything synced in it. Done at every start, as the one before may have been cut short.
+fn sync_names(dir: &Path, levels: usize) -> io::Result<()> {
+    for parent in dir.ancestors().skip(1).take(levels) {
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        match sync_dir(parent) {
+            // A parent that this user may not read was not made by this user, so its names are old.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
 impl Home {
     /// Makes the directories and takes the lock. A store of a later format is refused before anything is touched.
     pub(super) fn enter(dir: &Path) -> Result<Self, OpenError> {
@@ -105,7 +119,9 @@ impl Home {
         {
             return Err(OpenError::NewerFormat { dir: dir.to_owned(), found: format.version, known: FORMAT });
         }
+        let missing = dir.ancestors().take_while(|one| !one.as_os_str().is_empty() && !one.exists()).count();
         make_dir(dir)?;
+        sync_names(dir, missing.max(1)).map_err(|source| io_error("sync the name of", dir, source))?;
         let lock = take_lock(dir)?;
         for part in ["log", "quarantine"] {
             make_dir(&dir.join(part))?;

@@ -19,6 +19,7 @@ mod outage;
 mod plan;
 mod policy;
 mod receiver;
+mod replay_cut;
 mod repair;
 mod sender;
 mod sim;

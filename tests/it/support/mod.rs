@@ -7,10 +7,12 @@ use std::path::PathBuf;
 
 pub mod appliance;
 pub mod cgroup;
+pub mod cut_disk;
 pub mod dash;
 pub mod misbehave;
 pub mod receiver;
 pub mod tmux;
+pub mod trace;
 
 /// The shared reference data beside the checkout, if this machine has it; prints a word and gives `None` if not.
 pub fn shared(path: &str) -> Option<PathBuf> {

@@ -53,19 +53,20 @@ impl Process {
         Self::spawn(command, data_dir)
     }
 
-    pub fn spawn(mut command: Command, data_dir: &Path) -> Self {
-        let log = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(data_dir.with_extension("stderr"))
-            .unwrap();
+    pub fn spawn(command: Command, data_dir: &Path) -> Self {
+        Self::spawn_logged(command, data_dir, &data_dir.with_extension("stderr"))
+    }
+
+    /// With its stderr in a file of that name.
+    pub fn spawn_logged(mut command: Command, data_dir: &Path, stderr: &Path) -> Self {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(stderr).unwrap();
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let Some(address) = line.trim().strip_prefix("listening on ") else {
             let _ = child.kill();
             let status = child.wait().unwrap();
-            let log = std::fs::read_to_string(data_dir.with_extension("stderr")).unwrap_or_default();
+            let log = std::fs::read_to_string(stderr).unwrap_or_default();
             panic!("`waypost run` did not get ready ({status}): {log}");
         };
         Self { address: address.parse().unwrap(), child, data_dir: data_dir.to_owned() }
@@ -93,12 +94,21 @@ impl Process {
     }
 
     /// SIGTERM to the only child of this process (a tracer), and until the tracer has ended.
-    pub fn terminate_child(mut self) {
+    pub fn terminate_child(self) {
+        self.signal_child(rustix::process::Signal::TERM);
+    }
+
+    /// SIGKILL to it.
+    pub fn kill_child(self) {
+        self.signal_child(rustix::process::Signal::KILL);
+    }
+
+    fn signal_child(mut self, signal: rustix::process::Signal) {
         let pid = self.child.id();
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
         let child: i32 = children.split_whitespace().next().unwrap().parse().unwrap();
         let child = rustix::process::Pid::from_raw(child).unwrap();
-        rustix::process::kill_process(child, rustix::process::Signal::TERM).unwrap();
+        rustix::process::kill_process(child, signal).unwrap();
         self.wait_exit(Duration::from_secs(60)).expect("the tracer ends with its child");
     }
 
