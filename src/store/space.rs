@@ -251,6 +251,10 @@ impl Writer {
                 return;
             }
         };
+        // A sync that failed later would drop these pages while the next checkpoint frees the originals.
+        if self.sync().is_err() {
+            return;
+        }
         let mut state = self.shared.state();
         for ((record, from), at) in moves.iter().zip(written) {
             state.apply(at.lsn, record, at.place);

@@ -96,43 +96,31 @@ impl Writer {
         }
     }
 
-    /// Syncs the log.
+    /// Syncs the log. After a failed sync the pages may be gone, and a second sync of that file would say that all is
+    /// well: the segment is given up, and what stands only in memory and there shall get into the index soon.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         let shared = std::sync::Arc::clone(&self.shared);
-        shared.busy(|| self.log.sync())?;
+        if let Err(error) = shared.busy(|| self.log.sync()) {
+            shared.warn(format!("the disk could not sync the log ({error}); going on in a new segment"));
+            if let Some((id, tail)) = self.log.abandon_segment() {
+                self.note_segment(id, tail, 0);
+            }
+            self.checkpoints.urgent = true;
+            return Err(error);
+        }
         self.timers.dirty_since_ms = None;
         Ok(())
     }
 
-    /// After a failed sync the segment's last pages may be gone, and a second sync would not say so: the events go to
-    /// a new segment, whose header undoes what may survive of them in the old one.
-    pub(super) fn write_again(
-        &mut self,
-        events: &[(Record, Bytes)],
-        error: &io::Error,
-    ) -> io::Result<Vec<Written>> {
-        self.shared.warn(format!("the disk could not sync the log ({error}); going on in a new segment"));
-        if let Some((id, tail)) = self.log.abandon_segment() {
-            self.note_segment(id, tail, 0);
-        }
+    /// Events whose sync failed go to a new segment, whose header undoes what may survive of them in the old one.
+    pub(super) fn write_again(&mut self, events: &[(Record, Bytes)]) -> io::Result<Vec<Written>> {
         let mut group = Group::default();
         for (record, body) in events {
             group.push(record, body);
         }
         let written = self.write(&mut group)?;
-        match self.sync() {
-            Ok(()) => {
-                // What was settled since the last good sync stands in the old segment only: the index shall have it.
-                self.checkpoints.urgent = true;
-                Ok(written)
-            }
-            Err(error) => {
-                if let Some((id, tail)) = self.log.abandon_segment() {
-                    self.note_segment(id, tail, 0);
-                }
-                Err(error)
-            }
-        }
+        self.sync()?;
+        Ok(written)
     }
 
     /// Writes a group. Changes that must not wait for space take the ballast's.

@@ -570,7 +570,7 @@ impl Writer {
         if !events.is_empty() {
             let synced = match self.sync() {
                 Ok(()) => Ok(()),
-                Err(error) => self.write_again(&events, &error).map(|again| written = again),
+                Err(_) => self.write_again(&events).map(|again| written = again),
             };
             if let Err(error) = synced {
                 refuse(planned, &append_error(&error));

@@ -70,6 +70,8 @@ pub(super) struct Power {
     pub(super) capacity: AtomicU64,
     /// The next sync fails and drops what it should have written.
     pub(super) fail_sync: AtomicBool,
+    /// So does the next sync after a write of this kind.
+    pub(super) fail_sync_after: Mutex<Option<Call>>,
     /// Called once, when this segment is opened.
     pub(super) on_open: Mutex<Option<(u64, OpenHook)>>,
     /// What opening a file gives, if not zero: an error number.
@@ -236,7 +238,11 @@ impl Disk for MemoryDisk {
 impl SegmentFile for MemoryFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let was_off = self.power.off.load(Ordering::SeqCst);
-        let spent = self.power.spend(Call::of_write(bytes));
+        let call = Call::of_write(bytes);
+        if self.power.fail_sync_after.lock().unwrap().take_if(|wanted| *wanted == call).is_some() {
+            self.power.fail_sync.store(true, Ordering::SeqCst);
+        }
+        let spent = self.power.spend(call);
         // A write that the cut hits may have got to the page cache, and from there anywhere.
         if !was_off {
             self.put(bytes, offset);
@@ -253,8 +259,13 @@ impl SegmentFile for MemoryFile {
             dirty.clear();
             return Err(io::Error::from_raw_os_error(5));
         }
-        durable.clone_from(now);
-        dirty.clear();
+        durable.resize(now.len(), 0);
+        for sector in std::mem::take(dirty) {
+            let (from, to) = (sector * SECTOR, ((sector + 1) * SECTOR).min(now.len()));
+            if from < to {
+                durable[from..to].copy_from_slice(&now[from..to]);
+            }
+        }
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::disk::Disk;
-use super::memory_disk::MemoryDisk;
+use super::memory_disk::{Call, MemoryDisk};
 use super::*;
 
 const KIB: u64 = 1 << 10;
@@ -73,6 +73,38 @@ async fn events_that_stay_do_not_keep_the_log_of_those_that_went() {
     }
     assert!(outbox.ledger(A).balanced() && outbox.ledger(B).balanced());
     assert_eq!((outbox.ledger(B).delivered, outbox.ledger(B).dead), (2_450, 50));
+    outbox.close().await;
+}
+
+/// A sync that fails may drop the pages of a copy, while its original goes with the head of the log.
+#[tokio::test]
+async fn a_failed_sync_behind_a_copy_to_the_tail_loses_no_event() {
+    let (dir, disk) = (tempfile::tempdir().unwrap(), MemoryDisk::new());
+    let outbox = with(config(dir.path()), Some(&disk));
+    *disk.power.fail_sync_after.lock().unwrap() = Some(Call::Copy);
+    for number in 0..20 {
+        outbox.append(vec![event(number, 700, &[B])]).await.unwrap();
+    }
+    let stays: Vec<u64> = (1..=20).collect();
+    // Until the originals are gone, and not until the copies have been copied on.
+    for number in 20.. {
+        outbox.append(vec![event(number, 700, &[A])]).await.unwrap();
+        outbox.settle(A, Seq(number + 1), delivered()).await.unwrap();
+        if disk.list().unwrap()[0].0 > 2 {
+            break;
+        }
+        assert!(number < 1_000, "nothing was copied");
+    }
+    assert!(!disk.power.fail_sync.load(Ordering::SeqCst), "nothing was synced after it");
+    outbox.crash().await;
+    disk.cut(&mut <rand_pcg::Pcg64 as rand::SeedableRng>::seed_from_u64(1));
+    let outbox = with(config(dir.path()), Some(&disk));
+    assert_eq!(outbox.pending(B).await, stays);
+    for seq in stays {
+        let stored = outbox.event(Seq(seq)).await.unwrap().expect("an event that is pending");
+        assert_eq!(stored.body, event(seq - 1, 700, &[]).body);
+    }
+    assert_eq!(outbox.ledger(B).lost, 0);
     outbox.close().await;
 }
 
