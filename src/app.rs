@@ -87,6 +87,7 @@ impl Appliance {
             targets,
             metrics: Arc::clone(&metrics),
             disk_bytes_max: config.store.disk_bytes_max,
+            disk_free_reserve: config.store.disk_free_reserve,
             bodies_bytes_max: (config.store.memory_bytes_max as f64 * (1.0 - CACHE_SHARE)) as u64,
             seed: crate::entropy::random_u64(),
         });

@@ -205,6 +205,10 @@ pub fn main() -> ExitCode {
 /// The table from command to function.
 fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     let log = cli.log;
+    if matches!(cli.command, Command::Run(_) | Command::Demo(_) | Command::Store(_)) {
+        // Before any thread or file: sled makes its files itself, with what the umask leaves.
+        rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
+    }
     match cli.command {
         Command::Run(args) => run::run(&args, &log),
         Command::Demo(args) => demo::run(&args, &log),

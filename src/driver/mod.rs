@@ -96,6 +96,8 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
     /// The configured limit, for forecasts.
     pub disk_bytes_max: u64,
+    /// Free space that the intake leaves alone, for the same.
+    pub disk_free_reserve: u64,
     /// Memory for bodies of loaded deliveries.
     pub bodies_bytes_max: u64,
     /// Seed of all jitter.
@@ -197,7 +199,7 @@ impl Driver {
             rng: Pcg64::seed_from_u64(parts.seed),
             bodies: Bodies::new(parts.bodies_bytes_max),
             tasks: JoinSet::new(),
-            reporter: Reporter::new(parts.node, parts.disk_bytes_max, now),
+            reporter: Reporter::new(parts.node, parts.disk_bytes_max, parts.disk_free_reserve, now),
             recent: VecDeque::new(),
             recent_successes: 0,
             recent_changed: false,

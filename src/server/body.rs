@@ -119,6 +119,8 @@ impl Plain {
                 Ok(Some(Err(_))) => return Err(cut()),
             },
             Source::Inflated(reader) => {
+                // A few packed bytes can be hundreds of megabytes, all at hand at once: others get their turn between.
+                tokio::task::yield_now().await;
                 let mut buffer = BytesMut::with_capacity(CHUNK_BYTES);
                 match timeout_at(deadline, reader.read_buf(&mut buffer)).await {
                     Err(_) => return Err(too_slow()),

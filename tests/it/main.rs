@@ -21,6 +21,7 @@ mod policy;
 mod receiver;
 mod replay_cut;
 mod repair;
+mod security;
 mod sender;
 mod sim;
 mod support;
