@@ -21,6 +21,7 @@ use crate::core::ids::EndpointId;
 use crate::core::key::Recipe;
 use crate::core::route::{Route, Routes};
 use crate::driver::{Driver, Handle, Parts, Target};
+use crate::lateness;
 use crate::metrics::Metrics;
 use crate::sender::{HttpSender, Settings};
 use crate::server::{self, AppState, Listeners, Room};
@@ -97,7 +98,7 @@ impl Appliance {
             clock,
             intake,
             room: Room::new(config.ingest.memory_bytes_max),
-            metrics,
+            metrics: Arc::clone(&metrics),
             recent,
             config: Arc::clone(&config),
         };
@@ -106,6 +107,7 @@ impl Appliance {
         let server = tokio::spawn(server::serve(listeners, state, server_stop.clone()));
         let driver_stop = CancellationToken::new();
         let driver = tokio::spawn(driver.run(driver_stop.clone()));
+        tokio::spawn(lateness::watch(metrics, stop.clone()));
         tokio::spawn(relay(stop.clone(), server_stop, driver_stop));
         Ok(Self { address, handle, outbox, stop, driver, server })
     }

@@ -18,6 +18,7 @@ pub mod sim; // a simulated world around the core: fleets, outages, plans
 pub mod driver; // the loop: feed the core what happened, carry out what it asks for
 pub mod sender; // one attempt over HTTP: request headers, signature, outcome
 pub mod store; // segment log and sled trees: commit, settle, page, recover
+pub mod lateness; // how late a timer of the runtime is
 pub mod metrics; // the registry behind /metrics
 pub mod telemetry; // tracing set-up
 pub mod shutdown; // signals, and the deadline of a clean stop

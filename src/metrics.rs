@@ -14,6 +14,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use tokio::time::Instant;
 
 use crate::wire::{EndpointState, StatusView};
 
@@ -66,7 +67,21 @@ pub struct Metrics {
     clock_trusted: Gauge,
     attempt_seconds: Family<ByEndpoint, Histogram>,
     append_seconds: Histogram,
+    appends: AtomicU64,
+    timer_late: FloatGauge,
+    late: Mutex<Late>,
 }
+
+/// The largest lateness of this span and of the one before, so that a scrape sees at least the last minute.
+#[derive(Default)]
+struct Late {
+    since: Option<Instant>,
+    now: Duration,
+    before: Duration,
+}
+
+/// A scrape that comes more often than this misses no late timer; older ones are forgotten, so an alert ends.
+const LATE_SPAN: Duration = Duration::from_mins(1);
 
 /// Upper bounds of latency buckets in seconds: a LAN answer to a timeout.
 const LATENCY_BUCKETS: [f64; 11] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
@@ -109,6 +124,9 @@ impl Metrics {
             clock_trusted: Gauge::default(),
             attempt_seconds: Family::new_with_constructor(latency_histogram),
             append_seconds: latency_histogram(),
+            appends: AtomicU64::new(0),
+            timer_late: FloatGauge::default(),
+            late: Mutex::default(),
         };
         metrics.register();
         metrics
@@ -177,6 +195,12 @@ impl Metrics {
             Unit::Seconds,
             self.append_seconds.clone(),
         );
+        r.register_with_unit(
+            "timer_late_max",
+            "Largest lateness of a timer inside the process in the last one to two minutes",
+            Unit::Seconds,
+            self.timer_late.clone(),
+        );
     }
 
     /// An attempt has ended.
@@ -187,7 +211,29 @@ impl Metrics {
 
     /// An append has been synced.
     pub fn append_synced(&self, latency: Duration) {
+        self.appends.fetch_add(1, Ordering::Relaxed);
         self.append_seconds.observe(latency.as_secs_f64());
+    }
+
+    /// Appends so far.
+    pub fn appends(&self) -> u64 {
+        self.appends.load(Ordering::Relaxed)
+    }
+
+    /// A timer inside the process came so late.
+    pub fn timer_was_late(&self, by: Duration) {
+        let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = *late.since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= LATE_SPAN {
+            *late = Late { since: Some(Instant::now()), now: Duration::ZERO, before: late.now };
+        }
+        late.now = late.now.max(by);
+    }
+
+    /// The largest lateness in the last one to two minutes.
+    pub fn timer_late_max(&self) -> Duration {
+        let late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        late.now.max(late.before)
     }
 
     /// The text of a scrape, with every figure as `status` has it.
@@ -249,6 +295,7 @@ impl Metrics {
         self.quarantined.set(signed(status.store.quarantined_bytes));
         self.resident.set(signed(status.resident_bytes));
         self.clock_trusted.set(status.clock.trusted.into());
+        self.timer_late.set(self.timer_late_max().as_secs_f64());
     }
 }
 

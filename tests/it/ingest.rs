@@ -400,6 +400,56 @@ async fn clients_that_hang_up_leave_whole_events_or_none() {
     running.stop().await;
 }
 
+/// Fault 42: what the intake takes can be sent, up to the last byte of the limit, in every form and with characters of four
+/// bytes; one byte more is refused in words.
+#[tokio::test]
+async fn what_is_taken_up_to_the_last_byte_of_the_limit_is_delivered() {
+    const LIMIT: usize = 64 << 10;
+    let receiver = receiver::keeping().await;
+    let running = Running::start(&receiver.url(), "body_bytes_max = \"64KiB\"", "").await;
+    let mut number = 0;
+    let mut sized = |bytes: usize, fill: char| {
+        number += 1;
+        let (head, tail) =
+            (format!(r#"{{"type":"Feature","geometry":null,"properties":{{"n":{number},"pad":""#), "\"}}");
+        let room = bytes - head.len() - tail.len();
+        let fills = fill.to_string().repeat(room / fill.len_utf8());
+        format!("{head}{fills}{}{tail}", "y".repeat(room % fill.len_utf8()))
+    };
+    let mut taken = Vec::new();
+    for fill in ['x', '\u{1f6f0}'] {
+        for bytes in [LIMIT - 1, LIMIT, LIMIT + 1] {
+            let fits = bytes <= LIMIT;
+            let document = sized(bytes, fill);
+            let answer = running.post("application/geo+json", document.clone()).await;
+            assert_eq!(answer.status, if fits { 202 } else { 413 }, "{bytes} as a document");
+            let line = sized(bytes, fill);
+            let answer = running.post("application/x-ndjson", format!("{line}\n{}\n", sized(200, 'z'))).await;
+            assert_eq!(counts(&answer)[0], 1 + u64::from(fits), "{bytes} as a line: {answer:?}");
+            let text = sized(bytes, fill);
+            let answer = running
+                .post("application/geo+json-seq", format!("\u{1e}{text}\n\u{1e}{}\n", sized(200, 'z')))
+                .await;
+            assert_eq!(counts(&answer)[0], 1 + u64::from(fits), "{bytes} in a text sequence: {answer:?}");
+            if fits {
+                taken.extend([document, line, text]);
+            }
+        }
+    }
+    // A hundred just under the limit, at once.
+    let batch: Vec<String> = (0..100).map(|_| sized(LIMIT - 1, 'x')).collect();
+    assert_eq!(counts(&running.post("application/x-ndjson", batch.join("\n")).await), [100, 0, 0, 0]);
+    taken.extend(batch);
+    let view = running.status(|view| view.ledger.pending == 0 && view.ledger.delivered == 112 + 12).await;
+    assert!(view.ledger.balanced && view.ledger.dead == 0);
+    let bodies: std::collections::HashSet<_> =
+        receiver.book().seen().into_iter().filter_map(|seen| seen.body).collect();
+    for body in taken {
+        assert!(bodies.contains(body.as_bytes()), "{} bytes were taken and never sent", body.len());
+    }
+    running.stop().await;
+}
+
 /// Silent and half-said connections give way to a working producer, however many there are (field fault 57).
 #[tokio::test]
 async fn silent_connections_do_not_keep_a_producer_out() {

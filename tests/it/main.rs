@@ -14,6 +14,8 @@ mod keys;
 mod lint;
 mod models;
 mod clocks;
+mod endurance;
+mod ends;
 mod faults;
 mod outage;
 mod plan;

@@ -94,8 +94,8 @@ impl Process {
     }
 
     /// SIGTERM to the only child of this process (a tracer), and until the tracer has ended.
-    pub fn terminate_child(self) {
-        self.signal_child(rustix::process::Signal::TERM);
+    pub fn terminate_child(self) -> ExitStatus {
+        self.signal_child(rustix::process::Signal::TERM)
     }
 
     /// SIGKILL to it.
@@ -103,13 +103,13 @@ impl Process {
         self.signal_child(rustix::process::Signal::KILL);
     }
 
-    fn signal_child(mut self, signal: rustix::process::Signal) {
+    fn signal_child(mut self, signal: rustix::process::Signal) -> ExitStatus {
         let pid = self.child.id();
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
         let child: i32 = children.split_whitespace().next().unwrap().parse().unwrap();
         let child = rustix::process::Pid::from_raw(child).unwrap();
         rustix::process::kill_process(child, signal).unwrap();
-        self.wait_exit(Duration::from_secs(60)).expect("the tracer ends with its child");
+        self.wait_exit(Duration::from_secs(60)).expect("the tracer ends with its child")
     }
 
     fn wait_exit(&mut self, at_most: Duration) -> Option<ExitStatus> {
