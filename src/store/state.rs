@@ -477,10 +477,12 @@ impl State {
                 self.live_bytes += bytes;
             } else if was.live && !is.live {
                 segment.live = segment.live.saturating_sub(1);
-                segment.live_bytes = segment.live_bytes.saturating_sub(bytes);
+                // The size of an event whose place cannot be told any more is not known: it goes with the last one.
+                let gone = if segment.live == 0 { segment.live_bytes } else { bytes.min(segment.live_bytes) };
+                segment.live_bytes -= gone;
                 segment.ended_lsn = segment.ended_lsn.max(lsn);
                 self.live = self.live.saturating_sub(1);
-                self.live_bytes = self.live_bytes.saturating_sub(bytes);
+                self.live_bytes = self.live_bytes.saturating_sub(gone);
             }
         }
         if is.dead && !was.dead {
@@ -521,4 +523,27 @@ impl State {
 
 fn at_intake(reason: &DeadReason, dead_at: UnixMillis) -> Letter {
     Letter { reason: reason.clone(), progress: Progress::default(), dead_at }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After a failed sync the pages of events may be gone, and with them their sizes; the store once took these bytes for
+    /// needed until a restart, and copied less than it should.
+    #[test]
+    fn live_bytes_of_events_whose_place_is_lost_go_with_the_last_of_their_segment() {
+        let mut state = State::new(StoreSalt(1));
+        state.segments.insert(7, Segment::default());
+        let place = |bytes| Place { segment: 7, offset: 64, bytes };
+        let (live, ended) = (Need { live: true, dead: false }, Need::default());
+        for seq in 1..=3 {
+            state.account(Effect { seq: Seq(seq), was: ended, is: live }, place(100), seq);
+        }
+        for (seq, bytes) in [(1, 100), (2, 0), (3, 100)] {
+            state.account(Effect { seq: Seq(seq), was: live, is: ended }, place(bytes), 10);
+        }
+        assert_eq!((state.live, state.live_bytes), (0, 0));
+        assert_eq!((state.segments[&7].live, state.segments[&7].live_bytes), (0, 0));
+    }
 }
