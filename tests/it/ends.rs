@@ -94,11 +94,11 @@ async fn a_sync_that_hangs_ends_the_process_with_a_clear_word() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     println!("ended after {:?}", begun.elapsed());
+    process.kill(); // which also lets go of the connections
     let accepted = posts.await.unwrap();
     assert!(accepted < 100, "no sync was held up");
     let log = std::fs::read_to_string(data.with_extension("stderr")).unwrap();
     assert!(log.contains("the disk has not answered for"), "{log}");
-    process.kill();
     // A start after it has everything.
     let process = Process::start(&receiver.url(), &data);
     receiver.wait_distinct(accepted).await;
