@@ -32,6 +32,7 @@ mod crash;
 mod disk;
 mod datasets;
 mod memory;
+mod space;
 mod durable;
 mod static_binary;
 mod tidy;
