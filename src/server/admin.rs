@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use super::problem::{Failure, Kind};
 use super::{AppState, Stopping};
 use crate::driver::handle::EndpointAction;
-use crate::wire::{AccessView, EndpointActionView, HistoryView, LogView};
+use crate::wire::{AccessView, EndpointActionView, HistoryView, LogView, StatusView};
 
 /// Event streams at once; each is a dashboard.
 const STREAMS_MAX: usize = 16;
@@ -63,8 +63,16 @@ pub(super) async fn healthz() -> &'static str {
 pub(super) async fn readyz(State(state): State<AppState>) -> Response {
     let status = state.driver.status();
     match &status.not_ready_reason {
-        None => "ready\n".into_response(),
+        None => format!("ready\n{}", damage(&status)).into_response(),
         Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
+    }
+}
+
+/// What damage has cost, as a line of its own: an appliance that lost something is ready, and says so for good.
+fn damage(status: &StatusView) -> String {
+    match (status.ledger.lost, status.store.quarantined_bytes) {
+        (0, 0) => String::new(),
+        (lost, bytes) => format!("lost to damage: {lost}; set aside in quarantine/: {bytes} bytes\n"),
     }
 }
 

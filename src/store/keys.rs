@@ -27,7 +27,7 @@ const BLOCK: usize = 24;
 /// Bytes of one piece of a filter, for the same reason.
 const PIECE: usize = 1024;
 /// Bytes on disk and in filters that an identity is reckoned at.
-const COST: u64 = 64;
+pub(super) const COST: u64 = 64;
 
 /// What is remembered of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

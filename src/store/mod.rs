@@ -66,6 +66,7 @@ mod state;
 mod types;
 mod upkeep;
 mod verify;
+mod witness;
 mod writer;
 
 #[cfg(test)]

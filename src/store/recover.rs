@@ -24,6 +24,7 @@ use super::replay::{Recovered, recover, salt_of_segment};
 use super::shared::{Shared, Tuning};
 use super::state::State;
 use super::types::{Recovery, StoreConfig};
+use super::witness::WitnessFile;
 use super::writer::{Timers, Writer};
 use super::{LINE_REQUESTS, Outbox};
 use crate::clock::{Clock, Watermark};
@@ -101,6 +102,7 @@ pub(super) fn open(
         timers: Timers::default(),
         checkpoints,
         admitted_bytes: 0,
+        witness: WitnessFile::open(&home.dir),
         home,
     };
     writer.begin(recovery.created || recovery.rebuilt || recovery.replayed > 0);

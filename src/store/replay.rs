@@ -15,6 +15,7 @@ use super::read::{Reader, salvage};
 use super::records::{Accepted, Header, Record};
 use super::state::{Place, Segment, State, signed};
 use super::types::Recovery;
+use super::witness::Witness;
 use crate::clock::Watermark;
 use crate::core::ids::{EndpointId, Seq, StoreSalt};
 use crate::core::time::StoreTime;
@@ -210,8 +211,9 @@ impl<'a> Replay<'a> {
             }
         }
         let mut missing = Vec::new();
-        for (&id, segment) in self.state.segments.range_mut(..resume) {
+        for (&id, segment) in self.state.segments.range_mut(..=resume) {
             match files.iter().find(|(file, _)| *file == id) {
+                Some(_) if id == resume => {} // will be read again
                 Some(&(_, bytes)) => {
                     segment.capacity = bytes;
                     if bytes < segment.used {
@@ -329,6 +331,7 @@ impl<'a> Replay<'a> {
     }
 
     fn finish(mut self) -> Recovered {
+        self.heed_witness();
         settle_books(&mut self.state, &self.reader, &self.hurt, &mut self.recovery);
         let replayed = self.lsn > self.covered_lsn;
         self.recovery.clean &= !replayed && !self.recovery.rebuilt;
@@ -420,6 +423,22 @@ impl<'a> Replay<'a> {
             counts.accepted += gap;
             counts.pending += gap;
         }
+    }
+
+    /// Counts what the witness saw synced and the log does not have any more: its end was destroyed.
+    fn heed_witness(&mut self) {
+        let Some(witness) = Witness::read(&self.home.dir, self.state.salt) else { return };
+        let gone = signed(witness.next_seq.0.saturating_sub(self.state.next_seq.0));
+        if gone == 0 {
+            return;
+        }
+        for (id, accepted) in witness.accepted {
+            let counts = &mut self.state.endpoints.entry(id).or_default().counts;
+            counts.accepted += (accepted - counts.accepted).clamp(0, gone);
+        }
+        self.state.next_seq = witness.next_seq;
+        self.recovery.clean = false;
+        self.recovery.warnings.push(format!("the end of the log is gone: {gone} events that were synced"));
     }
 
     fn accepted(&mut self, accepted: &Accepted) {

@@ -36,6 +36,8 @@ const LOOK_EVERY_MS: u64 = 1_000;
 /// Bytes and events that one round of copying moves; between rounds others get their turn.
 const COPY_BYTES: u64 = 1 << 20;
 const COPY_EVENTS: usize = 256;
+/// What the directory may take beside twice the live bytes and what keys are reckoned at (DESIGN section 4).
+const REST_BYTES: u64 = 64 << 20;
 /// Deliveries that one round of dropping ends.
 const DROP_ROUND: usize = 1_024;
 
@@ -183,13 +185,28 @@ impl Writer {
         if nearly && self.shared.config.when_full == WhenFull::DropOldest {
             self.drop_oldest();
         }
-        let live = self.shared.state().live_bytes;
         let needed = sizes.used - sizes.finished_used;
-        let slack = self.shared.tuning.slack_bytes;
-        // Near the limit also a smaller gain is worth the copying.
-        if needed > 2 * live + slack || (nearly && needed > live + live / 4 + slack) {
+        if needed > self.log_bytes_max(nearly) {
             self.copy_head();
         }
+    }
+
+    /// How large the log may become before dead space in it is won back: twice what is live and some slack, less where
+    /// the index takes more than its share of the promise (disk ≤ 2 × live + 64 MiB + 64 B a key) or the disk is nearly
+    /// full, but never so little that every new byte costs several copied ones.
+    fn log_bytes_max(&self, nearly: bool) -> u64 {
+        let live = self.shared.state().live_bytes;
+        let figures = &self.shared.figures;
+        let tuning = &self.shared.tuning;
+        let (usual, least) = (2 * live + tuning.slack_bytes, live + live / 4 + tuning.slack_bytes);
+        if nearly {
+            return least;
+        }
+        let promised = 2 * live + REST_BYTES + super::keys::COST * figures.keys.load(Ordering::Relaxed);
+        let others =
+            figures.index_bytes.load(Ordering::Relaxed) + figures.ballast_bytes.load(Ordering::Relaxed);
+        // Two segments: the active one's room made in advance, and what the next checkpoint frees.
+        promised.saturating_sub(others + 2 * tuning.segment_bytes).clamp(least, usual)
     }
 
     /// Oldest segment that still has live events and is not the active one.

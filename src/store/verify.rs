@@ -22,6 +22,7 @@ use super::records::{Header, Record};
 use super::replay::read_header;
 use super::state::State;
 use super::types::Ledger;
+use super::witness::Witness;
 use crate::core::ids::{Seq, StoreSalt};
 
 /// What `verify` found.
@@ -39,6 +40,8 @@ pub struct VerifyReport {
     pub index_checked: bool,
     /// Events that the index says are needed.
     pub events: u64,
+    /// Next sequence, by the newest record that tells it.
+    pub next_seq: u64,
     /// Each damage.
     pub damages: Vec<Damage>,
 }
@@ -163,11 +166,18 @@ pub fn verify(dir: &Path) -> Result<VerifyReport, OpenError> {
         report.damage("log", None, 0, "no segment tells the store's salt: nothing can be read");
         return Ok(report);
     };
+    // Before the log: of a running appliance it must not be newer than what is read of it.
+    let witness = Witness::read(dir, salt);
     let mut events = BTreeSet::new();
     let mut lsn = 0;
     for (at, &(id, bytes)) in files.iter().enumerate() {
         let last = at + 1 == files.len();
         check_segment(&disk, salt, (id, bytes), last, &mut lsn, &mut events, &mut report);
+    }
+    let next_seq = report.next_seq.max(events.last().map_or(0, |newest| newest.0 + 1));
+    if let Some(witness) = witness.filter(|witness| witness.next_seq.0 > next_seq.max(1)) {
+        let gone = witness.next_seq.0 - next_seq.max(1);
+        report.damage("log", None, 0, format!("its end is gone: {gone} events that were synced"));
     }
     if !report.running {
         check_index(dir, salt, &files, &events, &mut report);
@@ -207,6 +217,8 @@ fn check_segment(
                 match Record::decode(frame.kind, frame.version, frame.content, salt) {
                     Some((Record::Accepted(accepted), _)) => drop(events.insert(accepted.event.head.seq)),
                     Some((Record::Moved(moved), _)) => drop(events.insert(moved.event.head.seq)),
+                    Some((Record::Header(header), _)) => report.next_seq = header.next_seq.0,
+                    Some((Record::Mark { next_seq }, _)) => report.next_seq = next_seq.0,
                     Some(_) => {}
                     None => {
                         report.damage(

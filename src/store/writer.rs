@@ -21,6 +21,7 @@ use super::records::{Accepted, Event, Header, Letter, Moved, Record, Slip};
 use super::shared::Shared;
 use super::state::{Place, RecentEnd};
 use super::types::{AppendError, Appended, EndRequest, EndpointRecord, EventHead, StoredEvent};
+use super::witness::{Witness, WitnessFile};
 use crate::core::delivery::{DeadReason, End, Progress, Settlement, State as DeliveryState, Transition};
 use crate::core::event::{KeyPlan, NewEvent};
 use crate::core::ids::{EndpointId, EventId, Identity, Seq};
@@ -145,6 +146,7 @@ pub(super) struct Writer {
     pub(super) checkpoints: Checkpoints,
     /// Bytes let in by the group that is being planned.
     pub(super) admitted_bytes: u64,
+    pub(super) witness: WitnessFile,
     /// Holds the lock of the directory until the thread ends.
     pub(super) home: Home,
 }
@@ -590,15 +592,17 @@ impl Writer {
                 self.shared.reader.note(accepted.event.head.seq, at.place);
             }
         }
-        let newest = {
+        let (newest, witness, salt) = {
             let mut state = self.shared.state();
             for ((record, _), at) in events.iter().zip(written) {
                 if let Some(effect) = state.apply(at.lsn, record, at.place) {
                     state.account(effect, at.place, at.lsn);
                 }
             }
-            Seq(state.next_seq.0 - 1)
+            let witness = Witness::of(&state);
+            (Seq(state.next_seq.0 - 1), witness, state.salt)
         };
+        self.witness.write(&witness, salt);
         for (record, body) in events {
             let Record::Accepted(accepted) = record else { continue };
             let Accepted { event: Event { head, dedup }, deliver, .. } = *accepted;

@@ -29,6 +29,7 @@ mod sim;
 mod support;
 mod cli;
 mod crash;
+mod damage;
 mod disk;
 mod datasets;
 mod memory;

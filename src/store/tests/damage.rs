@@ -374,3 +374,46 @@ async fn a_bad_sector_takes_no_neighbours_along() {
         outbox.close().await;
     }
 }
+
+/// The newest segment is all that knows of the newest events. When it is destroyed, the witness tells how many they were.
+#[tokio::test]
+async fn a_destroyed_end_of_the_log_is_counted_to_the_last_event() {
+    let whole = tempfile::tempdir().unwrap();
+    let (outbox, _, _hand) = opened(whole.path(), small());
+    for number in 0..EVENTS {
+        let endpoints: &[EndpointId] = if number % 3 == 0 { &[A] } else { &[A, B] };
+        outbox.append(vec![event(number, 300, endpoints)]).await.unwrap();
+    }
+    outbox.crash().await;
+    let newest = files(&whole.path().join("log")).pop().unwrap();
+    let newest = newest.strip_prefix(whole.path()).unwrap();
+    for what in ["emptied", "shortened", "deleted"] {
+        let dir = tempfile::tempdir().unwrap();
+        copy(whole.path(), dir.path());
+        let file = dir.path().join(newest);
+        match what {
+            "emptied" => fs::write(&file, []).unwrap(),
+            "shortened" => fs::File::options().write(true).open(&file).unwrap().set_len(700).unwrap(),
+            _ => fs::remove_file(&file).unwrap(),
+        }
+        assert!(!verify(dir.path()).unwrap().is_sound(), "{what}: verify found nothing");
+        let (outbox, recovery, _hand) = opened(dir.path(), small());
+        let (a, b) = (outbox.ledger(A), outbox.ledger(B));
+        assert!(a.balanced() && b.balanced(), "{what}: {a:?} {b:?}");
+        assert_eq!((a.accepted, b.accepted), (EVENTS, EVENTS - EVENTS.div_ceil(3)), "{what}");
+        assert_eq!(recovery.lost, a.lost + b.lost, "{what}: {recovery:?} {a:?} {b:?}");
+        assert_eq!(a.lost, EVENTS - outbox.pending(A).await.len() as u64, "{what}");
+        assert!(a.lost > 0 && b.lost > 0, "{what}");
+        // New events do not take the numbers of those that are gone.
+        outbox.append(vec![event(10_000, 50, &[A])]).await.unwrap();
+        assert_eq!(outbox.pending(A).await.last(), Some(&(EVENTS + 1)), "{what}");
+        outbox.close().await;
+        let (outbox, recovery, _hand) = opened(dir.path(), small());
+        assert_eq!(
+            (recovery.lost, outbox.ledger(A).lost),
+            (0, a.lost),
+            "{what}: a second start adds nothing"
+        );
+        outbox.close().await;
+    }
+}
