@@ -212,13 +212,7 @@ async fn a_damaged_store_starts_counts_what_is_gone_and_delivers_the_rest() {
         let delivered = |status: &waypost::wire::StatusView| status.ledger.pending == 0;
         let status = wait_status(&client, START_MAX, delivered).await;
         slowest = slowest.max(begun.elapsed());
-        let arrived: BTreeSet<String> = receiver
-            .book()
-            .seen()
-            .into_iter()
-            .filter(|seen| seen.status == Some(200))
-            .map(|seen| seen.key)
-            .collect();
+        let arrived = receiver::delivered(&receiver);
         assert!(new.is_subset(&arrived), "{what}: new events are missing");
         let missing = whole.accepted.difference(&arrived).count() as u64;
         assert!(status.ledger.balanced, "{what}: {:?}", status.ledger);

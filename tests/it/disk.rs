@@ -112,13 +112,7 @@ async fn a_full_file_system_refuses_delivers_starts_and_opens_again() {
     println!("{} events fitted in; open again {:?} after the drain", accepted.len(), drained.elapsed());
     accepted.insert(key);
     receiver.wait_distinct(accepted.len() as u64).await;
-    let delivered: BTreeSet<String> = receiver
-        .book()
-        .seen()
-        .into_iter()
-        .filter(|seen| seen.status == Some(200))
-        .map(|seen| seen.key)
-        .collect();
+    let delivered = receiver::delivered(&receiver);
     assert_eq!(accepted.difference(&delivered).count(), 0);
     assert!(process.terminate().success());
 }
