@@ -21,6 +21,9 @@ pub struct CheckArgs {
     /// Config file
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+    /// Read the whole store and report damage; changes nothing, also beside a running appliance
+    #[arg(long)]
+    store: bool,
     /// Resolve and reach every endpoint (one HEAD-like connection each, no event is sent)
     #[arg(long)]
     net: bool,
@@ -48,6 +51,9 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     settings(&config, &mut findings);
     clock(&config, &mut findings);
     disk(&config, &mut findings);
+    if args.store {
+        findings.push(store(&config));
+    }
     if args.net {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(net(&config, &mut findings));
@@ -111,6 +117,31 @@ fn clock(config: &Config, findings: &mut Vec<Finding>) {
         ok: now.wall_trusted,
         detail: format!("{} is {word}", rfc3339(now.wall)),
     });
+}
+
+/// What `waypost store verify` tells, in a line.
+fn store(config: &Config) -> Finding {
+    let dir = config.data_dir.display();
+    let (ok, detail) = if config.data_dir.join("log").exists() {
+        match crate::store::verify(&config.data_dir) {
+            Ok(report) if report.is_sound() => {
+                (true, format!("{dir} is sound: {} records in {} segments", report.records, report.segments))
+            }
+            Ok(report) => {
+                let places = report.damages.len();
+                (
+                    false,
+                    format!(
+                        "{dir} is damaged in {places} places; `waypost store verify --data-dir {dir}` names them"
+                    ),
+                )
+            }
+            Err(error) => (false, error.to_string()),
+        }
+    } else {
+        (true, format!("none in {dir} yet; the first start makes it"))
+    };
+    Finding { what: "store".to_owned(), ok, detail }
 }
 
 /// The limit must fit what the file system has.

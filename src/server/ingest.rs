@@ -64,10 +64,13 @@ async fn sequence(
         let held = share.set(splitter.held_bytes());
         let chunk = match held.and(chunk) {
             Ok(chunk) => chunk,
-            // A client that is cut off, or has come to a feature too long for the moment, has sent whole elements before: they are kept, and it hears of it if it can.
+            // A client that is cut off, or has come to a feature too long for the moment, has sent whole elements
+            // before: they are kept, and it hears of it if it can.
             Err(failure) => {
-                intake.finish().await.ok();
-                return Err(failure);
+                return Err(match intake.finish().await {
+                    Ok(kept) => failure.after(&kept),
+                    Err(_) => failure,
+                });
             }
         };
         let end = chunk.is_none();

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::AppState;
 use super::problem::{Failure, Kind};
 use crate::core::event::{Element, EventMeta, IntakeSettings, NewEvent, Rejection, document, prepare};
-use crate::store::{AppendError, Appended};
+use crate::store::Appended;
 use crate::wire::{IngestResponse, IngestResult, IngestStatus};
 
 /// Above so many features only results that are not `accepted` are listed (CONTRACT).
@@ -165,20 +165,7 @@ impl Intake {
         let appended =
             tokio::spawn(async move { outbox.append(events).await }).await.map_err(|_| panicked())?;
         self.state.metrics.append_synced(start.elapsed());
-        appended.map_err(|err| self.refused(err))
-    }
-
-    /// The store refused in the middle of a post: what was kept so far is told.
-    fn refused(&mut self, err: AppendError) -> Failure {
-        let mut failure = Failure::from(err);
-        let kept = self.response.accepted + self.response.dead_lettered + self.response.duplicates;
-        if kept > 0 {
-            failure.detail = format!(
-                "{}; the first {kept} features of this post are kept, so send it again whole",
-                failure.detail
-            );
-        }
-        failure
+        appended.map_err(|err| Failure::from(err).after(&self.response))
     }
 
     fn note(&mut self, index: u64, fate: Fate) {

@@ -6,7 +6,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use crate::store::{AppendError, StoreError};
-use crate::wire::{IngestResult, Problem};
+use crate::wire::{IngestResponse, IngestResult, Problem};
 
 /// Kinds of problem: slug, status, title. The slug is what scripts match; it never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,13 +117,26 @@ impl IntoResponse for Failure {
     }
 }
 
+impl Failure {
+    /// The same in the middle of a post: it tells what of the post was kept before it.
+    #[must_use]
+    pub fn after(mut self, kept: &IngestResponse) -> Self {
+        let features = kept.accepted + kept.dead_lettered + kept.duplicates;
+        if features > 0 {
+            self.detail += &format!(
+                "; {features} features of this post are kept (sent again they are duplicates if they carry a time or a sequence)"
+            );
+        }
+        self
+    }
+}
+
 impl From<AppendError> for Failure {
     fn from(err: AppendError) -> Self {
         match err {
             AppendError::Full { what, retry_after } => Self {
                 retry_after: Some(retry_after),
-                ..Kind::Full
-                    .because(format!("the {what} is full; nothing of this was stored, send it again later"))
+                ..Kind::Full.because(format!("the {what} is full; send it again later"))
             },
             AppendError::Busy => Self {
                 retry_after: Some(Duration::from_secs(1)),

@@ -30,8 +30,8 @@ use super::records::{Checkpoint, Letter, SegmentEntry, Slip, Value};
 use super::state::{Place, Segment, State};
 use crate::core::ids::{EndpointId, Seq};
 
-/// Operations in one batch. sled keeps every replaced page of a batch until its end, so that large ones explode memory:
-/// 128 KiB of our largest values are a tenth of what 400 of them came to, at the same speed.
+/// Operations in one batch. sled keeps every replaced page of a batch until its end, so that large batches explode memory
+/// (STORAGE section 1.10); 100 of our values are 100 KiB at most.
 const BATCH_MAX: usize = 100;
 /// sled's page cache; it does not bound its memory, but what we keep in it is small.
 const CACHE_BYTES: u64 = 8 << 20;

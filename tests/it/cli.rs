@@ -66,6 +66,29 @@ fn a_wrong_config_is_told_with_line_and_key_and_nothing_listens() {
     assert!(stderr(&output).contains("cannot read /nonexistent/waypost.toml"), "{}", stderr(&output));
 }
 
+/// `check --store` reads the store and changes nothing: none yet, a sound one, a damaged one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn check_looks_into_the_store_when_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, config) = (dir.path().join("data"), dir.path().join("waypost.toml"));
+    let text = format!(
+        "data_dir = \"{}\"\nclock_trust = \"always\"\n[ingest]\nlisten = \"127.0.0.1:0\"\n[store]\ndisk_bytes_max = \"128MiB\"\n[[endpoint]]\nname = \"hq\"\nurl = \"http://127.0.0.1:9/\"\n",
+        data.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let check = || run(&["check", "--store", "--config", config.to_str().unwrap()]);
+    assert!(stdout(&check()).contains("the first start makes it"), "{}", stdout(&check()));
+    assert!(Process::start_config(&config, &data).terminate().success());
+    assert!(stdout(&check()).contains("is sound"), "{}", stdout(&check()));
+    assert_eq!(code(&check()), 0, "{}", stdout(&check()));
+    let segment = std::fs::read_dir(data.join("log")).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(&segment, "rubbish").unwrap();
+    let damaged = check();
+    assert_eq!(code(&damaged), 1);
+    assert!(stdout(&damaged).contains("waypost store verify"), "{}", stdout(&damaged));
+    assert_eq!(std::fs::read(&segment).unwrap(), b"rubbish");
+}
+
 #[test]
 fn a_port_in_use_and_a_data_directory_that_is_none_are_told() {
     let dir = tempfile::tempdir().unwrap();

@@ -488,3 +488,23 @@ async fn a_sequence_that_is_cut_can_be_sent_again() {
     assert_eq!(receiver.book().totals().requests, 100);
     running.stop().await;
 }
+
+/// A chunk that is none, in the middle of a sequence: the lines before it are kept, and the answer says how many.
+#[tokio::test]
+async fn a_sequence_that_breaks_off_tells_what_is_kept_of_it() {
+    let (receiver, running) = start().await;
+    let mut stream = TcpStream::connect(running.address).await.unwrap();
+    let head = "POST /v1/events HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
+    let text = lines(0..80);
+    let chunk = format!("{head}{:x}\r\n{text}\r\nno chunk\r\n", text.len());
+    stream.write_all(chunk.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    assert!(answer.contains("80 features of this post are kept"), "{answer}");
+    let nothing = running.post("application/x-ndjson", "").await;
+    assert!(!nothing.json().to_string().contains("are kept"), "{nothing:?}");
+    tokio::time::timeout(SOON, receiver.wait_distinct(80)).await.unwrap();
+    running.stop().await;
+}

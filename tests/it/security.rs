@@ -388,7 +388,7 @@ async fn secrets_are_in_no_process_list_no_log_and_no_printed_config() {
     let config = dir.path().join("waypost.toml");
     std::fs::write(&config, &text).unwrap();
     let config = config.to_str().unwrap();
-    let checked = run(&["check", "--explain", "--config", config]);
+    let checked = run(&["check", "--store", "--config", config]);
     let mut shown = vec![("check".to_owned(), stdout(&checked) + &String::from_utf8_lossy(&checked.stderr))];
     // A URL with a user and a bearer token at once is refused, so each has its turn.
     let both_at_once = !checked.status.success();
